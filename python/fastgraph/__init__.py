@@ -1,0 +1,68 @@
+"""fastgraph: record a graph of work once, replay it at the speed of the driver.
+
+Two layers on one substrate: device graphs (explicit nodes on stable addresses) and compiled graphs
+(a tensor program, built here or read from ONNX, lowered onto a device graph).
+"""
+
+from fastgraph import ir, onnx
+from fastgraph._core.buffer import Buffer
+from fastgraph._core.raw import RawOutput
+from fastgraph._core.step import Step
+from fastgraph.device.builder import DeviceGraphBuilder, Node
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.function import NativeKernel
+from fastgraph.device.graph import DeviceGraph
+from fastgraph.errors import (
+    CompileError,
+    ContextPoisonedError,
+    DriverError,
+    FastGraphError,
+    FastGraphWarning,
+    GraphError,
+    HazardError,
+    InputError,
+    OutOfMemoryError,
+    ScopeError,
+    StaleAddressError,
+    StaleOutputError,
+    UnsupportedError,
+)
+from fastgraph.ir import Graph, Value, ops
+from fastgraph.onnx.load import load
+from fastgraph.runtime.compiled import CompiledGraph
+from fastgraph.runtime.session import CompileOptions, Session
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Buffer",
+    "CompileError",
+    "CompileOptions",
+    "CompiledGraph",
+    "ContextPoisonedError",
+    "DeviceContext",
+    "DeviceGraph",
+    "DeviceGraphBuilder",
+    "DriverError",
+    "FastGraphError",
+    "FastGraphWarning",
+    "Graph",
+    "GraphError",
+    "HazardError",
+    "InputError",
+    "NativeKernel",
+    "Node",
+    "OutOfMemoryError",
+    "RawOutput",
+    "ScopeError",
+    "Session",
+    "StaleAddressError",
+    "StaleOutputError",
+    "Step",
+    "UnsupportedError",
+    "Value",
+    "ir",
+    "load",
+    "onnx",
+    "ops",
+]

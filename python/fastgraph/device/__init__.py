@@ -1,0 +1,1 @@
+"""The device layer: contexts, functions, and graphs of work on stable addresses."""

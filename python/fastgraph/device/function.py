@@ -1,0 +1,158 @@
+"""Functions that run on a device: on cpu, native kernels with declared argument types."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastgraph.device.values import pattern
+from fastgraph.errors import GraphError, InputError
+
+__all__ = ["NativeKernel", "Parameter"]
+
+MAX_ARGUMENTS = 64
+
+_TYPES = {
+    "bool": "?",
+    "char": "i1",
+    "int8_t": "i1",
+    "signed char": "i1",
+    "uint8_t": "u1",
+    "unsigned char": "u1",
+    "int16_t": "i2",
+    "short": "i2",
+    "uint16_t": "u2",
+    "unsigned short": "u2",
+    "int32_t": "i4",
+    "int": "i4",
+    "uint32_t": "u4",
+    "unsigned": "u4",
+    "unsigned int": "u4",
+    "int64_t": "i8",
+    "long": "i8",
+    "long long": "i8",
+    "ptrdiff_t": "i8",
+    "uint64_t": "u8",
+    "unsigned long": "u8",
+    "unsigned long long": "u8",
+    "size_t": "u8",
+    "half": "f2",
+    "float": "f4",
+    "double": "f8",
+}
+
+
+class Parameter(NamedTuple):
+    """One declared parameter: element type (None: void), pointer or value, const or not."""
+
+    dtype: np.dtype[Any] | None
+    pointer: bool
+    const: bool
+    text: str
+
+
+class NativeKernel:
+    """A compiled function of the cpu, called once for each of its nodes.
+
+    Parameters
+    ----------
+    pointer : int
+        Address of a function ``void f(void *const *args, const int32_t dims[6])``. ``args[i]`` is
+        the address of argument i's value (of the pointer, for a pointer argument); ``dims`` holds
+        grid and block sizes, x first.
+    signature : str
+        The parameters as in C: ``"float *out, const float *a, int n"``. A pointer to const is
+        read, any other pointer is read and written; names may be left out.
+    name : str, optional
+        For messages and node names.
+    owner : object, optional
+        Kept alive as long as the kernel and every graph that holds it (a loaded library).
+
+    Raises
+    ------
+    GraphError
+        A type in `signature` is unknown, there are more than 64 parameters, or `pointer` is not a
+        positive integer.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.NativeKernel(4096, "float *out, float value, int n", name="fill")
+    <NativeKernel fill(float *out, float value, int n)>
+    """
+
+    __slots__ = ("name", "owner", "parameters", "pointer", "signature")
+
+    def __init__(
+        self, pointer: int, signature: str, name: str = "native", owner: object = None
+    ) -> None:
+        if isinstance(pointer, bool) or not isinstance(pointer, int) or pointer <= 0:
+            raise GraphError(f"kernel {name!r}: {pointer!r} is not the address of a function")
+        self.pointer = pointer
+        self.signature = signature
+        self.name = name
+        self.owner = owner
+        self.parameters = parse_signature(name, signature)
+
+    def __repr__(self) -> str:
+        return f"<NativeKernel {self.name}({self.signature})>"
+
+    def check_arguments(self, args: tuple[Any, ...]) -> list[np.ndarray[Any, Any] | Any]:
+        """Return for each argument its buffer, or its value as a 0-d array.
+
+        Raises
+        ------
+        InputError
+            The number, a type or a value does not fit; the message names the argument.
+        """
+        if len(args) != len(self.parameters):
+            raise InputError(
+                f"kernel {self.name!r} takes {len(self.parameters)} arguments "
+                f"({self.signature}), not {len(args)}"
+            )
+        checked = []
+        for i, (parameter, value) in enumerate(zip(self.parameters, args, strict=True)):
+            where = f"kernel {self.name!r}, argument {i} ({parameter.text})"
+            if parameter.pointer:
+                if not hasattr(value, "nbytes") or not hasattr(value, "device"):
+                    raise InputError(f"{where}: a buffer is needed, not {value!r}")
+                if parameter.dtype is not None and value.dtype != parameter.dtype:
+                    raise InputError(f"{where}: the buffer holds {value.dtype}")
+                checked.append(value)
+            else:
+                assert parameter.dtype is not None
+                try:
+                    checked.append(pattern(value, parameter.dtype))
+                except InputError as error:
+                    raise InputError(f"{where}: {error}") from None
+        return checked
+
+
+def parse_signature(name: str, signature: str) -> tuple[Parameter, ...]:
+    """Return the declared parameters of a C parameter list; GraphError for unknown types."""
+    texts = [part.strip() for part in signature.split(",")]
+    if texts in ([""], ["void"]):
+        return ()
+    if len(texts) > MAX_ARGUMENTS:
+        raise GraphError(f"kernel {name!r}: {len(texts)} parameters; {MAX_ARGUMENTS} are possible")
+    parameters = []
+    for text in texts:
+        stars = text.count("*")
+        head = text.split("*")[0] if stars else text
+        words = re.findall(r"[A-Za-z_]\w*", head)
+        const = "const" in words
+        words = [word for word in words if word not in ("const", "volatile", "__restrict__")]
+        # The last word is the parameter's name unless it belongs to the type.
+        if not stars and len(words) > 1 and " ".join(words) not in _TYPES:
+            words = words[:-1]
+        kind = " ".join(words)
+        if stars > 1 or (kind not in _TYPES and not (stars and kind == "void")):
+            raise GraphError(
+                f"kernel {name!r}: parameter {text!r} has no known type; known are "
+                f"{sorted(_TYPES)} and pointers to them or to void"
+            )
+        dtype = None if kind == "void" else np.dtype(_TYPES[kind])
+        parameters.append(Parameter(dtype, bool(stars), const, text))
+    return tuple(parameters)

@@ -1,0 +1,403 @@
+"""Graphs: values in single assignment, with static shapes, in the order of their writing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastgraph.errors import GraphError
+from fastgraph.ir.opdef import OPS
+from fastgraph.ir.types import Spec, check_dtype, check_shape, check_size
+from fastgraph.ir.value import LEAVES, Node, Value
+
+__all__ = ["LEAVES", "Graph", "Node", "Value"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def calling_site() -> str:
+    """Return ``file.py:12`` of the nearest frame outside the package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def frozen(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `array` dense and read-only, copied unless nobody can write to its bytes."""
+    base: Any = array
+    while isinstance(base, np.ndarray) and not base.flags.writeable and base.base is not None:
+        base = base.base
+    if isinstance(base, bytes) and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    copy = np.array(array, order="C", copy=True)
+    copy.flags.writeable = False
+    return copy
+
+
+class Graph:
+    """A computation, written once and compiled for a device.
+
+    Parameters
+    ----------
+    name : str
+        What messages and profiles call it.
+
+    Attributes
+    ----------
+    inputs, params, scalars : list of Value
+        As declared, in that order, also those that nothing uses.
+    outputs : list of (str, Value)
+    nodes : list of Node
+        All nodes, leaves included, every node after those that it takes values from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import Graph, ops, reference
+    >>> g = Graph("layer")
+    >>> x, w = g.input("x", (1, 2)), g.param("w", (2, 2))
+    >>> _ = g.output(ops.relu(x @ w + 1), "y")
+    >>> reference.evaluate(g, {"x": np.float32([[1, -2]])}, {"w": np.eye(2, dtype="f4")})
+    {'y': array([[2., 0.]], dtype=float32)}
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self.inputs: list[Value] = []
+        self.params: list[Value] = []
+        self.scalars: list[Value] = []
+        self.outputs: list[tuple[str, Value]] = []
+        self._by_name: dict[str, Node] = {}
+        self._counts: dict[str, int] = {}
+        self._next_name: str | None = None
+        self._next_site: str | None = None
+
+    def input(self, name: str, shape: Any, dtype: Any = "float32") -> Value:
+        """Declare an input that every run is given.
+
+        Parameters
+        ----------
+        name : str
+            Unique among the graph's inputs, parameters and scalars.
+        shape : tuple of int
+        dtype : dtype
+            float32, int32, int64 or bool.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            For a name that is taken, a bad shape or an unsupported dtype; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("x", (2, 3))
+        <Value x: float32[2, 3]>
+        """
+        value = self._declare("input", name, shape, dtype, {})
+        self.inputs.append(value)
+        return value
+
+    def param(self, name: str, shape: Any, dtype: Any = "float32", *, initial: Any = None) -> Value:
+        """Declare a parameter: set between runs, kept from run to run.
+
+        Parameters
+        ----------
+        name, shape, dtype
+            As for `input`.
+        initial : numpy.ndarray, optional
+            Contents that it has until it is set; of exactly this shape and dtype.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            As for `input`, and where `initial` does not fit.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().param("w", (4, 2))
+        <Value w: float32[4, 2]>
+        """
+        attrs: dict[str, Any] = {}
+        if initial is not None:
+            array = np.asarray(initial)
+            wanted = check_dtype(dtype, f"param {name!r}")
+            dims = check_shape(shape, f"param {name!r}", wanted)
+            if array.shape != dims or array.dtype != wanted:
+                raise GraphError(
+                    f"param {name!r}: initial is {array.dtype.name}{list(array.shape)}, declared "
+                    f"is {wanted.name}{list(dims)}; they must be the same"
+                )
+            attrs["initial"] = frozen(array)
+        value = self._declare("param", name, shape, dtype, attrs)
+        self.params.append(value)
+        return value
+
+    def scalar(self, name: str, dtype: Any, default: Any = None) -> Value:
+        """Declare a scalar that runs take by keyword.
+
+        Parameters
+        ----------
+        name : str
+            As for `input`.
+        dtype : dtype
+        default : int, float or bool, optional
+            Its value in a run that does not give one; without it every run must.
+
+        Returns
+        -------
+        Value
+            With shape ``()``.
+
+        Raises
+        ------
+        GraphError
+            As for `input`, and where `default` does not fit the dtype.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().scalar("pos", "int32", default=0)
+        <Value pos: int32[]>
+        """
+        wanted = check_dtype(dtype, f"scalar {name!r}")
+        if default is not None:
+            default = scalar_array(default, wanted, f"scalar {name!r}: default").item()
+        value = self._declare("scalar", name, (), wanted, {"default": default})
+        self.scalars.append(value)
+        return value
+
+    def constant(self, array: Any) -> Value:
+        """Put an array into the graph.
+
+        Parameters
+        ----------
+        array : array_like
+            Copied. Its dtype must be supported: ``np.float32(...)``, not Python floats.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            For an unsupported dtype.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastgraph.ir import Graph
+        >>> Graph().constant(np.arange(3))
+        <Value constant: int64[3]>
+        """
+        found = np.asarray(array)
+        dtype = check_dtype(found.dtype, "constant")
+        check_size(found.shape, dtype, "constant")
+        attrs = {"value": frozen(found)}
+        return self._append("constant", (), attrs, [(found.shape, dtype)]).outputs[0]
+
+    def output(self, value: Value, name: str | None = None) -> Value:
+        """Make `value` an output of every run.
+
+        Parameters
+        ----------
+        value : Value
+        name : str, optional
+            Unique among the outputs; else the value's own name, else ``output0`` and so on.
+
+        Returns
+        -------
+        Value
+            `value` itself.
+
+        Raises
+        ------
+        GraphError
+            For a value of another graph or a name that is taken.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> g = Graph()
+        >>> _ = g.output(g.input("x", (2,)) * 2)
+        >>> g.outputs
+        [('output0', <Value multiply: float32[2]>)]
+        """
+        self.check_owned(value, "output")
+        if name is None:
+            name = value.name or f"output{len(self.outputs)}"
+        check_name(name, "output")
+        if any(name == taken for taken, _ in self.outputs):
+            raise GraphError(
+                f"output {name!r}: the graph has an output of this name; give another as "
+                "output(value, name)"
+            )
+        self.outputs.append((name, value))
+        return value
+
+    def add_node(
+        self, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
+    ) -> Node:
+        """Append a node for the operator `op`; its results are ``node.outputs``.
+
+        `fastgraph.ops` is what users call: this takes values of fitting dtypes and normalised
+        attributes, as importers and passes have them.
+
+        Raises
+        ------
+        GraphError
+            For an unknown operator, a value of another graph, or what the operator refuses.
+        """
+        if op not in OPS:
+            raise GraphError(f"there is no operator {op!r}")
+        for value in inputs:
+            self.check_owned(value, op)
+        attrs = dict(attrs or {})
+        specs = OPS[op].infer([(value.shape, value.dtype) for value in inputs], attrs)
+        for shape, dtype in specs:
+            check_size(shape, dtype, op)
+        return self._append(op, tuple(inputs), attrs, specs)
+
+    def annotate(self, name: str | None = None, site: str | None = None) -> None:
+        """Give the nodes written from now on this name (made unique) and site; None: as usual."""
+        self._next_name = name or None
+        self._next_site = site
+
+    def check_owned(self, value: Any, what: str) -> None:
+        """Raise GraphError naming `what` unless `value` is a Value of this graph."""
+        if not isinstance(value, Value):
+            raise GraphError(
+                f"{what}: a Value of graph {self.name!r} is needed, found {type(value).__name__}"
+            )
+        if value.node.graph is not self:
+            raise GraphError(
+                f"{what}: {value.label} belongs to another graph, {value.node.graph.name!r} "
+                f"(written at {value.node.site}); a graph takes its own values alone"
+            )
+
+    def copy_node(self, node: Node, inputs: Sequence[Value]) -> Node:
+        """Append a twin of another graph's `node` upon `inputs`; arrays are shared.
+
+        The twin keeps the name (made unique), site and attributes. A leaf takes its place among
+        the graph's inputs, parameters or scalars.
+        """
+        name = node.name if node.name not in self._by_name else self._unique(node.name)
+        twin = Node(self, node.op, tuple(inputs), dict(node.attrs), name, node.site)
+        twin.outputs = tuple(
+            [Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs]
+        )
+        self.nodes.append(twin)
+        self._by_name[name] = twin
+        declared = {"input": self.inputs, "param": self.params, "scalar": self.scalars}
+        if node.op in declared:
+            declared[node.op].append(twin.outputs[0])
+        return twin
+
+    def copy(self) -> Graph:
+        """Return a graph of its own with the same nodes, names and outputs; arrays are shared."""
+        other = Graph(self.name)
+        values: dict[Value, Value] = {}
+        for node in self.nodes:
+            twin = other.copy_node(node, [values[value] for value in node.inputs])
+            values.update(zip(node.outputs, twin.outputs, strict=True))
+        other.outputs = [(name, values[value]) for name, value in self.outputs]
+        other._counts = dict(self._counts)
+        return other
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        return self.copy()
+
+    def __repr__(self) -> str:
+        def listed(values: Iterable[tuple[str, Value]]) -> str:
+            return ", ".join(f"{name} {v.dtype.name}{list(v.shape)}" for name, v in values)
+
+        inputs = listed((value.name, value) for value in self.inputs)
+        count = sum(not node.is_leaf for node in self.nodes)
+        return f"<Graph {self.name}: ({inputs}) -> ({listed(self.outputs)}), {count} operators>"
+
+    def _declare(self, op: str, name: str, shape: Any, dtype: Any, attrs: dict[str, Any]) -> Value:
+        what = f"{op} {name!r}"
+        check_name(name, op)
+        taken = self._by_name.get(name)
+        if taken is not None and taken.op in ("input", "param", "scalar"):
+            raise GraphError(
+                f"{what}: the name is taken by the {taken.op} written at {taken.site}; "
+                "inputs, parameters and scalars share one set of names"
+            )
+        wanted = check_dtype(dtype, what)
+        dims = check_shape(shape, what, wanted)
+        if taken is not None:  # A node named after its operator gives way to a declared name.
+            taken.name = self._unique(taken.op)
+            self._by_name[taken.name] = taken
+        node = Node(self, op, (), attrs, name, self._next_site or calling_site())
+        node.outputs = (Value(node, 0, dims, wanted, name),)
+        self.nodes.append(node)
+        self._by_name[name] = node
+        return node.outputs[0]
+
+    def _append(
+        self, op: str, inputs: tuple[Value, ...], attrs: dict[str, Any], specs: Sequence[Spec]
+    ) -> Node:
+        name = self._unique(self._next_name or op)
+        node = Node(self, op, inputs, attrs, name, self._next_site or calling_site())
+        node.outputs = tuple(
+            [Value(node, i, shape, dtype) for i, (shape, dtype) in enumerate(specs)]
+        )
+        self.nodes.append(node)
+        self._by_name[name] = node
+        return node
+
+    def _unique(self, stem: str) -> str:
+        name = stem
+        while name in self._by_name:
+            count = self._counts[stem] = self._counts.get(stem, 0) + 1
+            name = f"{stem}_{count}"
+        return name
+
+
+def check_name(name: Any, what: str) -> None:
+    """Raise GraphError naming `what` unless `name` is a non-empty str."""
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"{what}: a name must be a non-empty str, found {name!r}")
+
+
+def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `number` as a 0-d array; GraphError naming `what` if it does not fit."""
+    if not isinstance(number, bool | int | float | np.generic):
+        raise GraphError(f"{what} must be a number, found {number!r}")
+    if not np.can_cast(np.result_type(number, dtype), dtype, "same_kind"):
+        raise GraphError(f"{what} {number!r} does not go into {dtype.name} without loss")
+    try:
+        with np.errstate(over="ignore"):
+            array = (
+                np.asarray(number).astype(dtype)
+                if isinstance(number, np.generic)
+                else (np.array(number, dtype=dtype))
+            )
+    except OverflowError:
+        info = np.iinfo(dtype) if dtype.kind == "i" else None
+        limit = f": allowed are {info.min} to {info.max}" if info else ""
+        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}{limit}") from None
+    if dtype.kind == "i" and isinstance(number, np.generic) and array != number:
+        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}")
+    return array

@@ -1,0 +1,125 @@
+"""From what a user passes (values, numbers, arrays) to values of one graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastgraph.errors import GraphError
+from fastgraph.ir.graph import Graph, Node, Value, scalar_array
+from fastgraph.ir.types import FLOAT32, check_dtype, result_dtype
+
+__all__ = [
+    "as_value",
+    "convert",
+    "float_only",
+    "integers",
+    "is_weak",
+    "node",
+    "number",
+    "one",
+    "operands",
+    "owner",
+]
+
+Number = bool | int | float
+
+
+def owner(op: str, args: Sequence[Any]) -> Graph:
+    """Return the graph of the first Value among `args`."""
+    for arg in args:
+        if isinstance(arg, Value):
+            return arg.graph
+    raise GraphError(
+        f"{op}: at least one operand must be a Value of a graph, as g.input, g.param or g.constant "
+        "give it"
+    )
+
+
+def as_value(op: str, graph: Graph, arg: Any) -> Value:
+    """Return `arg` as a Value of `graph`: arrays and NumPy scalars become constants."""
+    if isinstance(arg, Value):
+        graph.check_owned(arg, op)
+        return arg
+    if isinstance(arg, np.ndarray | np.generic):
+        check_dtype(arg.dtype, f"{op}: array operand")
+        return graph.constant(arg)
+    raise GraphError(f"{op}: a Value, a number or an ndarray is needed, found {type(arg).__name__}")
+
+
+def one(op: str, x: Any) -> Value:
+    """Return the only operand of `op` as a Value."""
+    return as_value(op, owner(op, (x,)), x)
+
+
+def is_weak(arg: Any) -> bool:
+    """Whether `arg` is a Python number, which takes the dtype of the other operands."""
+    # numpy.float64 is a float as well, yet strong.
+    return isinstance(arg, bool | int | float) and not isinstance(arg, np.generic)
+
+
+def operands(op: str, *args: Any) -> list[Value]:
+    """Return `args` as values of one graph in NumPy's result dtype."""
+    graph = owner(op, args)
+    found = [arg if is_weak(arg) else as_value(op, graph, arg) for arg in args]
+    dtype = result_dtype([arg.dtype if isinstance(arg, Value) else arg for arg in found], op)
+    return [
+        convert(arg, dtype)
+        if isinstance(arg, Value)
+        else graph.constant(scalar_array(arg, dtype, f"{op}: operand"))
+        for arg in found
+    ]
+
+
+def float_only(op: str, *args: Any) -> list[Value]:
+    """Return `args` as float32 values; GraphError for integers and bools, which NumPy widens."""
+    graph = owner(op, args)
+    values = []
+    for arg in args:
+        if is_weak(arg):
+            values.append(graph.constant(scalar_array(arg, FLOAT32, f"{op}: operand")))
+            continue
+        value = as_value(op, graph, arg)
+        if value.dtype != FLOAT32:
+            raise GraphError(
+                f"{op}: {value.label} is {value.dtype.name}, for which NumPy would give a float64 "
+                "or an integer result; only float32 is taken: use x.astype('float32')"
+            )
+        values.append(value)
+    return values
+
+
+def convert(value: Value, dtype: np.dtype[Any]) -> Value:
+    """Return `value` in `dtype`: itself, or a new ``astype`` node."""
+    if value.dtype == dtype:
+        return value
+    return node("astype", [value], {"dtype": dtype}).outputs[0]
+
+
+def node(op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None) -> Node:
+    """Append a node to the graph of its inputs."""
+    return inputs[0].node.graph.add_node(op, inputs, attrs)
+
+
+def number(op: str, what: str, found: Any) -> float:
+    """Return `found` as a float; GraphError naming it if it is not a finite number."""
+    if isinstance(found, bool | np.bool_) or not isinstance(found, int | float | np.number):
+        raise GraphError(f"{op}: {what} must be a number, found {found!r}")
+    if not np.isfinite(found):
+        raise GraphError(f"{op}: {what} must be finite, found {found!r}")
+    return float(found)
+
+
+def integers(op: str, what: str, found: Any) -> tuple[int, ...]:
+    """Return `found`, an int or several, as a tuple; GraphError naming it if it is neither."""
+    try:
+        if isinstance(found, Value | str | bool):
+            raise TypeError
+        if isinstance(found, tuple | list | np.ndarray):
+            return tuple(operator.index(one) for one in found)
+        return (operator.index(found),)
+    except TypeError:
+        raise GraphError(f"{op}: {what} must be ints that are known now, found {found!r}") from None

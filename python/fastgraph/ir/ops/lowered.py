@@ -1,0 +1,165 @@
+"""Operators that passes make and lowerings see, beside those that users build.
+
+Their references make the oracle good for graphs before and after any pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastgraph.errors import GraphError
+from fastgraph.ir.opdef import OPS, Attrs, register
+from fastgraph.ir.ops.matmul import matmul_shape
+from fastgraph.ir.types import FLOAT32, Shape, Spec, broadcast
+
+__all__ = ["ACTIVATIONS", "PANEL", "Instr", "packed_size"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PANEL = 16
+"""Columns of one panel of a packed weight."""
+
+ACTIVATIONS: dict[str, tuple[str, Attrs]] = {
+    "relu": ("relu", {}),
+    "gelu": ("gelu", {"approximate": "none"}),
+    "gelu_tanh": ("gelu", {"approximate": "tanh"}),
+    "silu": ("silu", {}),
+    "sigmoid": ("sigmoid", {}),
+    "tanh": ("tanh", {}),
+}
+"""What an epilogue can end with: its name there, then operator and attributes."""
+
+
+class Instr(NamedTuple):
+    """One instruction of a region.
+
+    Operand i is input i of the region for i below their number n, else the result of
+    instruction i - n. ``("const", (), {"value": number}, dtype)`` is a scalar.
+    """
+
+    op: str
+    args: tuple[int, ...]
+    attrs: Attrs
+    dtype: np.dtype[Any]
+
+
+def packed_size(k: int, n: int) -> int:
+    """Return the number of floats of a packed ``[k, n]`` weight: whole panels, zero padded."""
+    return k * (-(-n // PANEL) * PANEL)
+
+
+def infer_region(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Check each instruction by its own operator's rule; give the full shape to all results."""
+    shapes = [shape for shape, _ in inputs]
+    full: Shape = broadcast([*shapes, attrs.get("shape", ())], "region")
+    specs: list[Spec] = list(inputs)
+    for op, args, one, dtype in attrs["body"]:
+        if op == "const":
+            specs.append(((), dtype))
+            continue
+        if any(not 0 <= arg < len(specs) for arg in args):
+            raise GraphError(f"region: {op} reads operands {args} of {len(specs)}")
+        ((shape, found),) = OPS[op].infer([specs[arg] for arg in args], dict(one))
+        if found != dtype:
+            raise GraphError(f"region: {op} gives {found.name}, its instruction says {dtype.name}")
+        specs.append((shape, found))
+    return [(full, specs[result][1]) for result in attrs["results"]]
+
+
+def region_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """Run the instructions on whole arrays."""
+    full = np.broadcast_shapes(*(array.shape for array in arrays), attrs.get("shape", ()))
+    values: list[Array] = list(arrays)
+    for op, args, one, dtype in attrs["body"]:
+        if op == "const":
+            values.append(np.asarray(one["value"], dtype))
+        else:
+            values += OPS[op].reference([values[arg] for arg in args], one)
+    return [np.broadcast_to(values[result], full) for result in attrs["results"]]
+
+
+def infer_pack(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Take a float32 matrix of the size that the attributes say."""
+    ((shape, dtype),) = inputs
+    k, n = attrs["k"], attrs["n"]
+    if dtype != FLOAT32 or shape != ((n, k) if attrs["transposed"] else (k, n)):
+        raise GraphError(f"pack_weight: {dtype.name}{list(shape)} is no weight of {k} by {n}")
+    return [((packed_size(k, n),), FLOAT32)]
+
+
+def pack_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """Lay the weight out as [panels][k][16]."""
+    weight = arrays[0].T if attrs["transposed"] else arrays[0]
+    k, n = weight.shape
+    panels = -(-n // PANEL)
+    padded = np.zeros((k, panels * PANEL), np.float32)
+    padded[:, :n] = weight
+    return [padded.reshape(k, panels, PANEL).transpose(1, 0, 2).reshape(-1)]
+
+
+def unpack(packed: Array, k: int, n: int) -> Array:
+    """Return the ``[k, n]`` weight of a packed one."""
+    panels = -(-n // PANEL)
+    return packed.reshape(panels, k, PANEL).transpose(1, 0, 2).reshape(k, panels * PANEL)[:, :n]
+
+
+def swapped(shape: Shape) -> Shape:
+    """Return `shape` with its last two axes swapped."""
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def infer_fused_matmul(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Check the product, then each operand of the epilogue."""
+    if any(dtype != FLOAT32 for _, dtype in inputs):
+        raise GraphError("fused_matmul: takes float32")
+    x, w = inputs[0][0], inputs[1][0]
+    k, n = attrs["k"], attrs["n"]
+    if len(x) < 2:
+        raise GraphError(f"fused_matmul: x must have two axes or more, found {x}")
+    x = swapped(x) if attrs["transpose_a"] else x
+    if attrs["packed"]:
+        if attrs["transpose_a"] or attrs["transpose_b"] or w != (packed_size(k, n),):
+            raise GraphError(f"fused_matmul: {w} is no packed weight of {k} by {n}")
+        w = (k, n)
+    elif attrs["transpose_b"]:
+        w = swapped(w)
+    full = matmul_shape("fused_matmul", x, w)
+    if (x[-1], full[-1]) != (k, n):
+        raise GraphError(f"fused_matmul: {x} by {w} is no product over {k} giving {n}")
+    for name, wanted in (("bias", (n,)), ("residual", full)):
+        if attrs[name] is not None and inputs[attrs[name]][0] != wanted:
+            found = inputs[attrs[name]][0]
+            raise GraphError(f"fused_matmul: {name} must have shape {wanted}, found {found}")
+    if attrs["activation"] is not None and attrs["activation"] not in ACTIVATIONS:
+        raise GraphError(f"fused_matmul: there is no activation {attrs['activation']!r}")
+    return [(full, FLOAT32)]
+
+
+def fused_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """Accumulate and add in float64, round, then finish in float32."""
+    x, w = arrays[0], arrays[1]
+    x = np.swapaxes(x, -1, -2) if attrs["transpose_a"] else x
+    if attrs["packed"]:
+        w = unpack(w, attrs["k"], attrs["n"])
+    elif attrs["transpose_b"]:
+        w = np.swapaxes(w, -1, -2)
+    with np.errstate(all="ignore"):
+        wide = np.matmul(x.astype(np.float64), w.astype(np.float64))
+        if attrs["bias"] is not None:
+            wide = wide + arrays[attrs["bias"]]
+        residual = None if attrs["residual"] is None else arrays[attrs["residual"]]
+        if residual is not None and attrs["residual_first"]:
+            wide, residual = wide + residual, None
+        found = np.asarray(wide).astype(np.float32)
+        if attrs["activation"] is not None:
+            op, one = ACTIVATIONS[attrs["activation"]]
+            (found,) = OPS[op].reference([found], one)
+        return [found if residual is None else found + residual]
+
+
+register("region", "lowered", infer_region, region_reference)
+register("pack_weight", "lowered", infer_pack, pack_reference)
+register("fused_matmul", "lowered", infer_fused_matmul, fused_matmul_reference)

@@ -1,0 +1,1 @@
+"""Lowering: from operators to kernel calls, from calls to a recorded graph."""

@@ -1,0 +1,142 @@
+"""Binding a model's symbolic dimensions to sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fastgraph.errors import InputError
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
+
+__all__ = ["bind_shapes"]
+
+Dim = int | str | None  # a size, a symbol, or nothing at all
+
+
+def bind_shapes(
+    inputs: Sequence[ValueInfoProto],
+    dims: Mapping[str, int] | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """The static shape of every input, and a line for each dimension that has no size.
+
+    Raises
+    ------
+    InputError
+        `dims` or `shapes` name something that the model does not have, or contradict it.
+    """
+    declared = {info.name: _declared_dims(info) for info in inputs}
+    sizes: dict[str, Dim] = dict(_checked_dims(dims or {}, declared))
+    given = _checked_shapes(shapes or {}, declared)
+    for name, shape in given.items():
+        for axis, (dim, size) in enumerate(zip(declared[name] or (), shape, strict=False)):
+            _agree(name, axis, dim, size, sizes)
+    bound: dict[str, tuple[int, ...]] = {}
+    open_symbols: dict[str, list[tuple[str, int]]] = {}
+    problems = []
+    for name, wanted in declared.items():
+        if name in given:
+            bound[name] = given[name]
+            continue
+        if wanted is None:
+            problems.append(
+                f"input {name!r} declares no shape: pass shapes={{{name!r}: (size, ...)}}"
+            )
+            continue
+        found = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in wanted]
+        for axis, size in enumerate(found):
+            if isinstance(size, str):
+                open_symbols.setdefault(size, []).append((name, axis))
+            elif size is None:
+                problems.append(
+                    f"axis {axis} of input {name!r} has neither size nor name: "
+                    f"pass shapes={{{name!r}: {_example(wanted)}}}"
+                )
+        bound[name] = tuple(size for size in found if isinstance(size, int))
+    for symbol, places in open_symbols.items():
+        where = " and ".join(f"axis {axis} of input {name!r}" for name, axis in places)
+        first = places[0][0]
+        problems.append(
+            f"dimension {symbol!r} ({where}) has no size: pass dims={{{symbol!r}: size}} "
+            f"or shapes={{{first!r}: {_example(declared[first] or ())}}}"
+        )
+    return bound, problems
+
+
+def _declared_dims(info: ValueInfoProto) -> tuple[Dim, ...] | None:
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    found: list[Dim] = []
+    for dim in tensor.shape.dim:
+        kind = dim.WhichOneof("value")
+        if kind == "dim_value" and dim.dim_value >= 0:
+            found.append(dim.dim_value)
+        else:  # exporters of old wrote -1 for "any size"
+            found.append((dim.dim_param or None) if kind == "dim_param" else None)
+    return tuple(found)
+
+
+def _example(wanted: Sequence[Dim]) -> str:
+    shown = ", ".join(str(d) if d is not None else "size" for d in wanted)
+    return f"({shown},)" if len(wanted) == 1 else f"({shown})"
+
+
+def _size(value: object, what: str) -> int:
+    try:
+        size = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        size = -1
+    if size < 0 or isinstance(value, bool):
+        raise InputError(f"{what} must be a size of 0 or more, not {value!r}")
+    return size
+
+
+def _checked_dims(
+    dims: Mapping[str, int], declared: Mapping[str, tuple[Dim, ...] | None]
+) -> dict[str, int]:
+    symbols = {d for wanted in declared.values() for d in wanted or () if isinstance(d, str)}
+    for name in dims:
+        if name not in symbols:
+            known = ", ".join(repr(s) for s in sorted(symbols)) or "none"
+            raise InputError(
+                f"dims names {name!r}, which is no dimension of this model; it has {known}"
+            )
+    return {name: _size(value, f"dims[{name!r}]") for name, value in dims.items()}
+
+
+def _checked_shapes(
+    shapes: Mapping[str, Sequence[int]], declared: Mapping[str, tuple[Dim, ...] | None]
+) -> dict[str, tuple[int, ...]]:
+    checked = {}
+    for name, shape in shapes.items():
+        if name not in declared:
+            known = ", ".join(repr(n) for n in declared) or "none"
+            raise InputError(
+                f"shapes names {name!r}, which is no input of this model; it has {known}"
+            )
+        sizes = tuple(_size(s, f"shapes[{name!r}][{i}]") for i, s in enumerate(shape))
+        wanted = declared[name]
+        if wanted is not None and len(wanted) != len(sizes):
+            raise InputError(
+                f"shapes[{name!r}] is {sizes}, but the model declares {_example(wanted)}: "
+                f"{len(wanted)} dimensions, not {len(sizes)}"
+            )
+        checked[name] = sizes
+    return checked
+
+
+def _agree(name: str, axis: int, dim: Dim, size: int, sizes: dict[str, Dim]) -> None:
+    """Hold one given size against what is declared or already bound; bind a symbol by it."""
+    if isinstance(dim, int) and dim != size:
+        raise InputError(
+            f"shapes[{name!r}] gives {size} for axis {axis}, which the model fixes at {dim}"
+        )
+    if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+        raise InputError(
+            f"shapes[{name!r}] gives {size} for dimension {dim!r} (axis {axis}), "
+            f"which is already bound to {sizes[dim]}"
+        )

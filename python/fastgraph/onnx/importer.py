@@ -1,0 +1,287 @@
+"""From an ONNX model to a Graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph.errors import CompileError, GraphError
+from fastgraph.ir import reference
+from fastgraph.ir.graph import Graph, Value
+from fastgraph.onnx import ops_elementwise, ops_matmul, ops_movement, ops_reduction
+from fastgraph.onnx.dims import bind_shapes
+from fastgraph.onnx.proto import attribute_value, element_type_name, read_model, tensor_array
+from fastgraph.onnx.registry import (
+    DTYPE_ADVICE,
+    SUPPORTED_NAMES,
+    NodeError,
+    OnnxNode,
+    Rule,
+    find_rule,
+)
+from fastgraph.onnx.structure import (
+    check_operators,
+    listed,
+    model_opset,
+    node_label,
+    sorted_nodes,
+    static_names,
+)
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+__all__ = ["from_model", "load"]
+
+# The families whose rules are registered once they are imported.
+FAMILIES = (ops_elementwise, ops_matmul, ops_movement, ops_reduction)
+
+Array = np.ndarray[Any, Any]
+Operand = Value | Array
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """Read an ONNX model into a Graph, without compiling it.
+
+    Parameters
+    ----------
+    model : path or bytes
+        An ``.onnx`` file or its contents; external data are found beside a file.
+    dims : mapping of str to int, optional
+        Sizes of the model's symbolic dimensions.
+    shapes : mapping of str to tuple of int, optional
+        Whole shapes of inputs, by name.
+
+    Returns
+    -------
+    Graph
+        Initialisers are parameters that are already set, under their own names; those that a
+        shape, axis or bound needs are constants.
+
+    Raises
+    ------
+    CompileError
+        The file is damaged, or holds what is not supported: every such operator, dtype and
+        unbound dimension is listed.
+    InputError
+        `dims` or `shapes` do not fit the model.
+    UnsupportedError
+        The ``onnx`` package is not installed.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import fastgraph.onnx
+    >>> model = files("fastgraph") / "data" / "digits.onnx"
+    >>> fastgraph.onnx.load(model.read_bytes(), dims={"N": 1}).inputs
+    [<Value image: float32[1, 64]>]
+    """
+    title = f"the model '{os.fspath(model)}'" if isinstance(model, str | os.PathLike) else None
+    return from_model(read_model(model), dims, shapes, title=title)
+
+
+def from_model(
+    model: ModelProto,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    title: str | None = None,
+) -> Graph:
+    """Read a parsed model; see `load`."""
+    title = title or (f"the model '{model.graph.name}'" if model.graph.name else "the model")
+    opset = model_opset(model, title)
+    nodes = sorted_nodes(model.graph, title)
+    names = {t.name for t in model.graph.initializer}
+    inputs = [info for info in model.graph.input if info.name not in names]
+    problems = check_operators(nodes, opset)
+    problems += [line for info in inputs for line in _input_problems(info)]
+    problems += [
+        f"initialiser '{t.values.name}' is sparse, which is not supported"
+        for t in model.graph.sparse_initializer
+    ]
+    bound, open_dims = bind_shapes(inputs, dims, shapes)
+    problems += open_dims
+    if problems:
+        raise _refusal(title, problems)
+    translator = _Translator(Graph(model.graph.name or "onnx"), opset)
+    translator.declare_inputs(inputs, bound)
+    translator.declare_initialisers(model, nodes)
+    for node in nodes:
+        translator.translate(node)
+    translator.declare_outputs(model.graph.output)
+    if translator.problems:
+        raise _refusal(title, translator.problems)
+    return translator.graph
+
+
+def _refusal(title: str, problems: Sequence[str]) -> CompileError:
+    count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+    return CompileError(f"{title} cannot be compiled, {count}:{listed(problems)}")
+
+
+def _input_problems(info: ValueInfoProto) -> list[str]:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        found = (kind or "nothing").removesuffix("_type").replace("_", " ")
+        return [f"input '{info.name}' is of type {found}, not a tensor"]
+    name = element_type_name(info.type.tensor_type.elem_type)
+    if name not in SUPPORTED_NAMES:
+        return [f"input '{info.name}' has dtype {name}; {DTYPE_ADVICE}"]
+    return []
+
+
+class _Translator:
+    """The values made so far: graph values, or arrays where they are known at import."""
+
+    def __init__(self, graph: Graph, opset: int) -> None:
+        self.graph = graph
+        self.opset = opset
+        self.problems: list[str] = []
+        self._known: dict[str, Operand] = {}
+        self._lifted: dict[str, Value] = {}
+
+    def declare_inputs(
+        self, inputs: Sequence[ValueInfoProto], bound: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        for info in inputs:
+            dtype = element_type_name(info.type.tensor_type.elem_type)
+            try:
+                self._known[info.name] = self.graph.input(info.name, bound[info.name], dtype)
+            except GraphError as error:
+                self.problems.append(str(error))
+
+    def declare_initialisers(self, model: ModelProto, nodes: Sequence[NodeProto]) -> None:
+        static = static_names(nodes, self.opset)
+        used = {name for node in nodes for name in node.input}
+        used.update(o.name for o in model.graph.output)
+        for tensor in model.graph.initializer:
+            if tensor.name not in used:
+                continue
+            try:
+                array = tensor_array(tensor)
+                if tensor.name in static or array.dtype.name not in SUPPORTED_NAMES:
+                    self._known[tensor.name] = array
+                else:
+                    self._known[tensor.name] = self.graph.param(
+                        tensor.name, array.shape, array.dtype, initial=array
+                    )
+            except (ValueError, GraphError) as error:
+                self.problems.append(f"initialiser '{tensor.name}': {error}")
+
+    def translate(self, node: NodeProto) -> None:
+        """Add one node; what cannot be added becomes a problem, and what reads it is passed by."""
+        if any(name and name not in self._known for name in node.input):
+            return
+        try:
+            results = self._results(node)
+        except (NodeError, GraphError) as error:
+            self.problems.append(f"{node_label(node)}: {error}")
+            return
+        finally:
+            self.graph.annotate()
+        if len(results) < sum(map(bool, node.output)):
+            self.problems.append(
+                f"{node_label(node)}: output {len(results)} ('{node.output[len(results)]}') "
+                "is not supported"
+            )
+        for name, result in zip(node.output, results, strict=False):
+            if name and result is not None:
+                self._known[name] = result
+
+    def declare_outputs(self, outputs: Sequence[ValueInfoProto]) -> None:
+        for info in outputs:
+            if info.name not in self._known:
+                continue
+            try:
+                value = self._lift(info.name)
+                declared = element_type_name(info.type.tensor_type.elem_type)
+                if info.type.tensor_type.elem_type and declared != value.dtype.name:
+                    self.problems.append(
+                        f"output '{info.name}' is declared {declared}, but is {value.dtype.name}"
+                    )
+                self.graph.output(value, info.name)
+            except (NodeError, GraphError) as error:
+                self.problems.append(f"output '{info.name}': {error}")
+
+    def _results(self, node: NodeProto) -> tuple[Operand | None, ...]:
+        rule = find_rule(node.op_type, self.opset)
+        assert rule is not None  # check_operators has seen to it
+        operands = [self._known[name] if name else None for name in node.input]
+        for index in rule.static:
+            if index < len(operands) and isinstance(operands[index], Value):
+                raise NodeError(_not_static(node, index))
+        if rule.raw:
+            return self._apply(rule, node, self.graph, operands)
+        if operands and not any(isinstance(o, Value) for o in operands):
+            return self._folded(rule, node, operands)
+        self.graph.annotate(node.name or node.output[0], f"ONNX {node_label(node)}")
+        for index, name in enumerate(node.input):
+            if name and index not in rule.static:
+                operands[index] = self._lift(name)
+        return self._apply(rule, node, self.graph, operands)
+
+    def _apply(
+        self, rule: Rule, node: NodeProto, graph: Graph, operands: Sequence[Operand | None]
+    ) -> tuple[Operand | None, ...]:
+        given = OnnxNode(
+            op_type=node.op_type,
+            label=node_label(node),
+            opset=self.opset,
+            attributes={a.name: attribute_value(a) for a in node.attribute},
+            inputs=tuple(node.input),
+            outputs=tuple(node.output),
+            graph=graph,
+        )
+        while operands and operands[-1] is None:
+            operands = operands[:-1]
+        results = rule.function(given, *operands)
+        return results if isinstance(results, tuple) else (results,)
+
+    def _folded(
+        self, rule: Rule, node: NodeProto, operands: Sequence[Operand | None]
+    ) -> tuple[Array | None, ...]:
+        """Work out a node whose inputs are all known, by the same rule and the IR's reference."""
+        scratch = Graph("import")
+        lifted: list[Operand | None] = []
+        for index, operand in enumerate(operands):
+            keep = index in rule.static or operand is None
+            lifted.append(operand if keep else _constant(scratch, operand, node.input[index]))
+        results = self._apply(rule, node, scratch, lifted)
+        for index, result in enumerate(results):
+            if isinstance(result, Value):
+                scratch.output(result, str(index))
+        found = reference.evaluate(scratch, {}, {}, {})
+        return tuple(
+            found[str(index)] if isinstance(result, Value) else result
+            for index, result in enumerate(results)
+        )
+
+    def _lift(self, name: str) -> Value:
+        """The graph value of this name; an array becomes a constant, once."""
+        known = self._known[name]
+        if isinstance(known, Value):
+            return known
+        if name not in self._lifted:
+            self._lifted[name] = _constant(self.graph, known, name)
+        return self._lifted[name]
+
+
+def _constant(graph: Graph, operand: Operand | None, name: str) -> Value:
+    array = np.asarray(operand)
+    if array.dtype.name not in SUPPORTED_NAMES:
+        raise NodeError(f"'{name}' has dtype {array.dtype.name}; {DTYPE_ADVICE}")
+    return graph.constant(array)
+
+
+def _not_static(node: NodeProto, index: int) -> str:
+    return (
+        f"its input {index} ('{node.input[index]}') must be known when the model is loaded, but "
+        "depends on an input of the run: make it an initialiser or a Constant in the model"
+    )

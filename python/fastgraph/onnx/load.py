@@ -1,0 +1,72 @@
+"""From an ONNX file to a compiled graph in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from fastgraph.onnx import importer
+from fastgraph.runtime.compiled import CompiledGraph
+from fastgraph.runtime.session import CompileOptions, Session
+
+__all__ = ["load"]
+
+
+def load(
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    device: str = "cpu",
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    options: CompileOptions | None = None,
+) -> CompiledGraph:
+    """Read an ONNX model and compile it.
+
+    Parameters
+    ----------
+    model : path or bytes
+        An ``.onnx`` file or its contents; external data are found beside a file.
+    device : str, default "cpu"
+        As `DeviceContext` takes it.
+    dims : mapping of str to int, optional
+        Sizes of the model's symbolic dimensions.
+    shapes : mapping of str to tuple of int, optional
+        Whole shapes of inputs, by name.
+    threads : int, optional
+        As `Session` takes it.
+    options : CompileOptions, optional
+        As `Session.compile` takes it.
+
+    Returns
+    -------
+    CompiledGraph
+        Its parameters are the model's initialisers, set, under their own names; those that a
+        shape, axis or bound needs are constants.
+
+    Raises
+    ------
+    CompileError
+        The file is damaged, or holds what is not supported: every such operator, dtype and
+        unbound dimension is listed.
+    InputError
+        `dims` or `shapes` do not fit the model, or `threads` is no possible number.
+    UnsupportedError
+        The ``onnx`` package is not installed, or the device is not in this build.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import numpy as np
+    >>> import fastgraph as fg
+    >>> data = files("fastgraph") / "data"
+    >>> model = fg.load((data / "digits.onnx").read_bytes(), dims={"N": 1})
+    >>> with np.load(data / "digits_test.npz") as held_out:
+    ...     image, label = held_out["images"][0], held_out["labels"][0]
+    >>> (probabilities,) = model.run({"image": image.reshape(1, 64).astype("f4")})
+    >>> bool(probabilities.argmax() == label)
+    True
+    """
+    # Refuse a device or a number of threads before the time is spent on reading.
+    session = Session(device, threads=threads)
+    return session.compile(importer.load(model, dims, shapes), options)

@@ -1,0 +1,213 @@
+"""Reductions, softmax and normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fastgraph.ir import ops
+from fastgraph.ir.graph import Value
+from fastgraph.onnx.registry import NodeError, OnnxNode, normal_axis, onnx_op
+
+Array = np.ndarray[Any, Any]
+Reduction = Callable[[Value, tuple[int, ...], bool], Value]
+
+
+def _sum(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+    return ops.sum(x, axis=axis, keepdims=keepdims)
+
+
+def _mean(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+    return ops.mean(x, axis=axis, keepdims=keepdims)
+
+
+def _log_sum_exp(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+    top = ops.max(x, axis=axis, keepdims=True)
+    # An infinite maximum would make inf - inf; as it stands it is already the result's size.
+    top = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
+    total = ops.log(ops.sum(ops.exp(ops.subtract(x, top)), axis=axis, keepdims=keepdims))
+    return ops.add(total, top if keepdims else ops.reshape(top, total.shape))
+
+
+def _extreme(function: Callable[..., Value]) -> Reduction:
+    def reduce(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
+        if x.dtype.kind != "b":
+            return function(x, axis=axis, keepdims=keepdims)
+        return ops.astype(function(ops.astype(x, "int32"), axis=axis, keepdims=keepdims), "bool")
+
+    return reduce
+
+
+def _top(dtype: np.dtype[Any], sign: int) -> Any:
+    """The largest (or with sign -1 the smallest) value of a dtype."""
+    if dtype.kind == "f":
+        return sign * np.inf
+    if dtype.kind == "b":
+        return sign > 0
+    return np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
+
+
+# Those whose results are fractions, which ONNX cuts off for integers.
+_FLOAT_ONLY = ("ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+
+# Operator, first opset with axes as an input, reduction, and what an empty set gives.
+_REDUCTIONS: tuple[tuple[str, int, Reduction, Callable[[np.dtype[Any]], Any]], ...] = (
+    ("ReduceSum", 13, _sum, lambda d: 0),
+    ("ReduceMean", 18, _mean, lambda d: np.nan),
+    ("ReduceMax", 18, _extreme(ops.max), lambda d: _top(d, -1)),
+    ("ReduceMin", 18, _extreme(ops.min), lambda d: _top(d, 1)),
+    ("ReduceProd", 18, lambda x, a, k: ops.prod(x, axis=a, keepdims=k), lambda d: 1),
+    ("ReduceSumSquare", 18, lambda x, a, k: _sum(ops.multiply(x, x), a, k), lambda d: 0),
+    ("ReduceL1", 18, lambda x, a, k: _sum(ops.abs(x), a, k), lambda d: 0),
+    ("ReduceL2", 18, lambda x, a, k: ops.sqrt(_sum(ops.multiply(x, x), a, k)), lambda d: 0),
+    ("ReduceLogSum", 18, lambda x, a, k: ops.log(_sum(x, a, k)), lambda d: -np.inf),
+    ("ReduceLogSumExp", 18, _log_sum_exp, lambda d: -np.inf),
+)
+
+
+def _reduce(
+    node: OnnxNode,
+    x: Value,
+    axes: tuple[int, ...] | None,
+    reduction: Reduction,
+    empty: Callable[[np.dtype[Any]], Any],
+) -> Value:
+    keepdims = node.flag("keepdims", True)
+    if node.op_type in _FLOAT_ONLY and x.dtype.kind != "f":
+        raise NodeError(f"takes float32, found {x.dtype.name}: cast to float32 first")
+    if not axes and node.flag("noop_with_empty_axes", False):
+        axis: tuple[int, ...] = ()
+    elif not axes:
+        axis = tuple(range(x.ndim))
+    else:
+        axis = tuple(sorted({normal_axis(a, x.ndim) for a in axes}))
+        if len(axis) != len(axes):
+            raise NodeError(f"axes {axes} name an axis twice")
+    if x.size == 0 and any(x.shape[a] == 0 for a in axis):
+        kept = [1 if i in axis else d for i, d in enumerate(x.shape) if keepdims or i not in axis]
+        return node.constant(np.full(kept, empty(x.dtype)), x.dtype)
+    result = reduction(x, axis, keepdims)
+    return result if result.dtype == x.dtype else ops.astype(result, x.dtype)
+
+
+def _register_reduction(
+    op_type: str, since_input: int, reduction: Reduction, empty: Callable[[np.dtype[Any]], Any]
+) -> None:
+    @onnx_op(op_type, until=since_input - 1)
+    def by_attribute(node: OnnxNode, x: Value) -> Value:
+        return _reduce(node, x, node.get_ints("axes"), reduction, empty)
+
+    @onnx_op(op_type, since=since_input, static=(1,))
+    def by_input(node: OnnxNode, x: Value, axes: Array | None = None) -> Value:
+        given = None if axes is None else tuple(int(a) for a in axes.reshape(-1))
+        return _reduce(node, x, given, reduction, empty)
+
+
+for _row in _REDUCTIONS:
+    _register_reduction(*_row)
+
+
+@onnx_op("ArgMax", "ArgMin")
+def arg_extreme(node: OnnxNode, x: Value) -> Value:
+    """Index of the first (or last) largest or smallest element, as int64."""
+    if x.dtype.kind == "b":
+        raise NodeError("takes numbers, found bool")
+    axis = node.axis(x.ndim, 0)
+    if node.op_type == "ArgMin":
+        # -1 - x turns integers round without the overflow of -x.
+        x = ops.negative(x) if x.dtype.kind == "f" else ops.subtract(-1, x)
+    last = node.flag("select_last_index", False)
+    if last:
+        x = x[(slice(None),) * axis + (slice(None, None, -1),)]
+    index = ops.argmax(x, axis=axis, keepdims=node.flag("keepdims", True))
+    return ops.subtract(x.shape[axis] - 1, index) if last else index
+
+
+def _rowwise(node: OnnxNode, x: Value, function: Callable[[Value, int], Value]) -> Value:
+    """Softmax and its kin: along one axis, before opset 13 along all axes from one on."""
+    if x.dtype.kind != "f":
+        raise NodeError(f"takes float32, found {x.dtype.name}")
+    if node.opset >= 13:
+        return function(x, node.axis(x.ndim, -1))
+    axis = node.get_int("axis", 1)
+    axis = normal_axis(axis, x.ndim) if axis != x.ndim else axis
+    if axis == x.ndim - 1:
+        return function(x, axis)
+    rows = ops.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    return ops.reshape(function(rows, 1), x.shape)
+
+
+@onnx_op("Softmax")
+def softmax(node: OnnxNode, x: Value) -> Value:
+    """Exponentials divided by their sum."""
+    return _rowwise(node, x, lambda rows, axis: ops.softmax(rows, axis=axis))
+
+
+@onnx_op("LogSoftmax")
+def log_softmax(node: OnnxNode, x: Value) -> Value:
+    """Logarithm of the softmax, without the underflow."""
+
+    def apply(rows: Value, axis: int) -> Value:
+        shifted = ops.subtract(rows, ops.max(rows, axis=axis, keepdims=True))
+        return ops.subtract(shifted, ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True)))
+
+    return _rowwise(node, x, apply)
+
+
+def _norm_axes(node: OnnxNode, x: Value) -> tuple[int, ...]:
+    if x.dtype.kind != "f":
+        raise NodeError(f"takes float32, found {x.dtype.name}")
+    if node.get_int("stash_type", 1) != 1:
+        raise NodeError(
+            f"computes in float32 (stash_type=1), not stash_type={node.get_int('stash_type', 1)}"
+        )
+    return tuple(range(node.axis(x.ndim, -1), x.ndim))
+
+
+def _fitted(value: Value | None, shape: tuple[int, ...]) -> Value | None:
+    """A scale or bias in exactly the normalised shape, if its elements are as many."""
+    if value is None or value.shape == shape:
+        return value
+    if value.size == prod(shape) and value.shape[-len(shape) :] == shape:
+        return ops.reshape(value, shape)
+    if len(value.shape) > len(shape):
+        return None
+    return ops.broadcast_to(value, shape)
+
+
+@onnx_op("LayerNormalization", since=17)
+def layer_normalization(
+    node: OnnxNode, x: Value, scale: Value, bias: Value | None = None
+) -> tuple[Value | None, ...]:
+    """Layer norm over the axes from ``axis`` on, with mean and deviation where they are used."""
+    axes = _norm_axes(node, x)
+    eps = node.get_float("epsilon", 1e-5)
+    shape = x.shape[axes[0] :]
+    weight, offset = _fitted(scale, shape), _fitted(bias, shape)
+    if weight is None or (bias is not None and offset is None):
+        y = ops.multiply(ops.layer_norm(x, axis=axes, eps=eps), scale)
+        y = y if bias is None else ops.add(y, bias)
+    else:
+        y = ops.layer_norm(x, weight, offset, axis=axes, eps=eps)
+    if not (node.wants(1) or node.wants(2)):
+        return (y,)
+    mean = ops.mean(x, axis=axes, keepdims=True)
+    if not node.wants(2):
+        return y, mean
+    centred = ops.subtract(x, mean)
+    variance = ops.mean(ops.multiply(centred, centred), axis=axes, keepdims=True)
+    return y, mean, ops.rsqrt(ops.add(variance, eps))
+
+
+@onnx_op("RMSNormalization", since=23)
+def rms_normalization(node: OnnxNode, x: Value, scale: Value) -> Value:
+    """Division by the root of the mean square over the axes from ``axis`` on."""
+    axes = _norm_axes(node, x)
+    eps = node.get_float("epsilon", 1e-5)
+    weight = _fitted(scale, x.shape[axes[0] :])
+    if weight is None:
+        return ops.multiply(ops.rms_norm(x, axis=axes, eps=eps), scale)
+    return ops.rms_norm(x, weight, axis=axes, eps=eps)

@@ -1,0 +1,215 @@
+"""The one file that calls the ``onnx`` package: parsing, tensors, schemas.
+
+Everything else in this folder reads the parsed messages, which are plain objects.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph.errors import CompileError, UnsupportedError
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, TensorProto
+    from onnx.defs import OpSchema
+
+# The extra is optional: importing fastgraph works without it, using it says what to install.
+try:
+    import onnx
+    import onnx.defs
+    import onnx.external_data_helper
+    import onnx.helper
+    import onnx.inliner
+    import onnx.numpy_helper
+except ImportError as error:
+    _MISSING: ImportError | None = error
+else:
+    _MISSING = None
+
+__all__ = [
+    "NEWEST_OPSET",
+    "OLDEST_OPSET",
+    "attribute_value",
+    "element_type_name",
+    "has_onnx",
+    "read_model",
+    "require_onnx",
+    "schema_of",
+    "tensor_array",
+]
+
+# The opsets whose operator definitions were read and compared when the rules here were written.
+OLDEST_OPSET = 7
+NEWEST_OPSET = 28
+
+_DATA_TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
+_OTHER_TYPES = {
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    8: "string",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    14: "complex64",
+    15: "complex128",
+    16: "bfloat16",
+}
+
+
+def has_onnx() -> bool:
+    """Whether the ``onnx`` extra is installed."""
+    return _MISSING is None
+
+
+def require_onnx() -> None:
+    """Raise UnsupportedError with the install line unless the ``onnx`` extra is there."""
+    if _MISSING is not None:
+        raise UnsupportedError(
+            "reading ONNX files needs the onnx package, which is not installed: "
+            'pip install "fastgraph-runtime[onnx]"'
+        ) from _MISSING
+
+
+def element_type_name(elem_type: int) -> str:
+    """The dtype name of an ONNX element type, or ``ONNX type 99`` for one that has none."""
+    known = _DATA_TYPES.get(elem_type) or _OTHER_TYPES.get(elem_type)
+    if known:
+        return known
+    for name, number in onnx.TensorProto.DataType.items():
+        if number == elem_type:
+            return str(name).lower()
+    return f"unknown element type {elem_type}"
+
+
+def tensor_array(tensor: TensorProto) -> np.ndarray:
+    """The tensor's contents; ValueError, without its name, if they do not fit its header."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        raise ValueError("its data lie in an external file, which was not given")
+    name = element_type_name(tensor.data_type)
+    if name.startswith("unknown") or name in ("string", "undefined"):
+        raise ValueError(f"it has {name if name.startswith('unknown') else 'dtype ' + name}")
+    if any(d < 0 for d in tensor.dims):
+        raise ValueError(f"it has a negative dimension: {tuple(tensor.dims)}")
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        raise ValueError(
+            f"its data do not fit its shape {tuple(tensor.dims)} and dtype {name} ({error})"
+        ) from error
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """A number, a str, or a list of them; tensors and graphs as they are."""
+    found = onnx.helper.get_attribute_value(attribute)
+    if isinstance(found, bytes):
+        return found.decode("utf-8", "replace")
+    if isinstance(found, int | float) or not hasattr(found, "__len__"):
+        return found
+    return [f.decode("utf-8", "replace") if isinstance(f, bytes) else f for f in found]
+
+
+def schema_of(op_type: str, opset: int) -> OpSchema | None:
+    """The definition of a default-domain operator at `opset`, or None where there is none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelProto:
+    """Parse a file or its bytes, load external data, inline the model's own functions.
+
+    Raises
+    ------
+    CompileError
+        The file cannot be read, is not an ONNX model, or misses a part; names the part.
+    UnsupportedError
+        The ``onnx`` package is not installed.
+    """
+    require_onnx()
+    folder: Path | None = None
+    if isinstance(source, bytes | bytearray | memoryview):
+        data, where = bytes(source), f"the {len(source)} bytes given"
+    elif isinstance(source, str | os.PathLike):
+        path = Path(source)
+        folder, where = path.parent, f"{os.fspath(path)!r}"
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CompileError(f"{where} cannot be read: {error.strerror or error}") from error
+    else:
+        raise TypeError(f"a model is a path or bytes, not {type(source).__name__}")
+    model = _parse(data, where)
+    _load_external(model, folder, where)
+    if model.functions:
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except (RuntimeError, ValueError) as error:
+            raise CompileError(f"{where}: its functions cannot be inlined: {error}") from error
+    return model
+
+
+def _parse(data: bytes, where: str) -> ModelProto:
+    if not data:
+        raise CompileError(f"{where} is empty: no ONNX model")
+    try:
+        model = onnx.load_model_from_string(data)
+    # The exception classes of protobuf differ between its back ends and are not ours to import.
+    except Exception as error:
+        raise CompileError(
+            f"{where} is not an ONNX model, or is cut off: {str(error) or type(error).__name__}"
+        ) from error
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise CompileError(f"{where} is not an ONNX model: it holds no graph")
+    if not model.opset_import:
+        raise CompileError(f"{where} imports no operator set: the file is cut off or damaged")
+    broken = _broken_text(model)
+    if broken is not None:
+        raise CompileError(f"{where} is damaged: {broken!r} is no UTF-8 text")
+    return model
+
+
+def _broken_text(message: Any) -> bytes | None:
+    """A text that protobuf hands out as bytes because it is not UTF-8, anywhere in the message."""
+    for descriptor, found in message.ListFields():
+        if descriptor.type not in (descriptor.TYPE_STRING, descriptor.TYPE_MESSAGE):
+            continue
+        for one in (
+            [found] if isinstance(found, str | bytes) or hasattr(found, "ListFields") else found
+        ):
+            broken = (
+                None
+                if isinstance(one, str)
+                else one
+                if isinstance(one, bytes)
+                else _broken_text(one)
+            )
+            if broken is not None:
+                return broken
+    return None
+
+
+def _load_external(model: ModelProto, folder: Path | None, where: str) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        if folder is None:
+            raise CompileError(
+                f"{where}: initialiser {tensor.name!r} keeps its data in an external file; "
+                "load the model by its path, not as bytes"
+            )
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except Exception as error:  # missing, outside the folder, a link, too short: all named
+            raise CompileError(
+                f"{where}: the external data of initialiser {tensor.name!r} cannot be read: {error}"
+            ) from error
+        tensor.data_location = onnx.TensorProto.DEFAULT

@@ -1,0 +1,192 @@
+"""The order and soundness of an ONNX graph, before any node is translated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fastgraph.errors import CompileError
+from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, schema_of
+from fastgraph.onnx.registry import find_rule
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+__all__ = [
+    "DEFAULT_DOMAINS",
+    "check_operators",
+    "model_opset",
+    "node_label",
+    "sorted_nodes",
+    "static_names",
+]
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def node_label(node: NodeProto) -> str:
+    """What messages call a node: its name, else by what it makes."""
+    name = f"'{node.name}'" if node.name else f"making '{', '.join(o for o in node.output if o)}'"
+    return f"{node.op_type} {name}"
+
+
+def model_opset(model: ModelProto, title: str) -> int:
+    """The version of the default operator set that the model imports."""
+    found = [o.version for o in model.opset_import if o.domain in DEFAULT_DOMAINS]
+    if not found:
+        raise CompileError(f"{title} imports no version of the ONNX operator set")
+    opset = int(max(found))
+    if not 1 <= opset <= NEWEST_OPSET:
+        raise CompileError(
+            f"{title} uses ONNX opset {opset}; known are 1 to {NEWEST_OPSET}: "
+            "convert it with onnx.version_converter, or export it with another opset_version"
+        )
+    return opset
+
+
+def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
+    """The nodes, each after those that it reads from.
+
+    Raises
+    ------
+    CompileError
+        A value is made twice, read but never made, or depends on itself; names values and nodes.
+    """
+    problems = []
+    made_by: dict[str, str] = {}
+    initialisers = [t.name for t in graph.initializer]
+    sources = [(name, f"initialiser '{name}'") for name in initialisers]
+    # Until IR version 4 every initialiser was listed among the inputs as well.
+    sources += [(i.name, f"input '{i.name}'") for i in graph.input if i.name not in initialisers]
+    sources += [(o, node_label(node)) for node in graph.node for o in node.output if o]
+    for name, source in sources:
+        if not name:
+            problems.append(f"{source} has no name")
+        elif name in made_by:
+            problems.append(f"value '{name}' is made twice: by {made_by[name]} and by {source}")
+        made_by.setdefault(name, source)
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in made_by:
+                problems.append(f"{node_label(node)} reads '{name}', which nothing makes")
+    output_names = [o.name for o in graph.output]
+    for name in output_names:
+        if name not in made_by:
+            problems.append(f"output '{name}' is made by no node")
+    for name in sorted({n for n in output_names if output_names.count(n) > 1}):
+        problems.append(f"output '{name}' is listed twice")
+    if not output_names:
+        problems.append("the graph has no output")
+    if problems:
+        raise CompileError(f"{title} is not a valid graph:" + listed(problems))
+    return _topological(graph.node, title)
+
+
+def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
+    producer = {o: i for i, node in enumerate(nodes) for o in node.output if o}
+    waiting = [{producer[n] for n in node.input if n in producer} for node in nodes]
+    users: list[list[int]] = [[] for _ in nodes]
+    for index, needed in enumerate(waiting):
+        for source in needed:
+            users[source].append(index)
+    ready = [index for index, needed in enumerate(waiting) if not needed]
+    order = []
+    while ready:
+        index = ready.pop()
+        order.append(index)
+        for user in users[index]:
+            waiting[user].discard(index)
+            if not waiting[user]:
+                ready.append(user)
+    if len(order) < len(nodes):
+        raise CompileError(f"{title} is cyclic: {_cycle(nodes, waiting)}")
+    if all(max(s, default=-1) < i for i, s in enumerate(_sources(nodes, producer))):
+        return list(nodes)  # as written, which keeps the model's own order
+    return [nodes[index] for index in order]
+
+
+def _sources(nodes: Sequence[NodeProto], producer: Mapping[str, int]) -> list[set[int]]:
+    return [{producer[n] for n in node.input if n in producer} for node in nodes]
+
+
+def _cycle(nodes: Sequence[NodeProto], waiting: Sequence[set[int]]) -> str:
+    """The names along one cycle; every node that still waits leads into one."""
+    index = next(i for i, needed in enumerate(waiting) if needed)
+    path: list[int] = []
+    while index not in path:
+        path.append(index)
+        index = next(i for i in sorted(waiting[index]) if waiting[i])
+    around = [*path[path.index(index) :], index]
+    return " reads from ".join(node_label(nodes[i]) for i in around)
+
+
+def check_operators(nodes: Iterable[NodeProto], opset: int) -> list[str]:
+    """A line for every node whose operator, attributes or number of inputs are not known."""
+    problems = []
+    for node in nodes:
+        if node.domain not in DEFAULT_DOMAINS:
+            problems.append(f"{node_label(node)}: domain '{node.domain}' is not supported")
+        elif not _is_known(node.op_type, opset):
+            problems.append(f"{node_label(node)}: not supported (opset {opset})")
+        else:
+            problems += _against_schema(node, opset)
+    return problems
+
+
+def _is_known(op_type: str, opset: int) -> bool:
+    if find_rule(op_type, opset) is None:
+        return False
+    if opset >= OLDEST_OPSET:
+        return True
+    # Of older operators only those that have not changed since.
+    old, first = schema_of(op_type, opset), schema_of(op_type, OLDEST_OPSET)
+    return bool(old and first and old.since_version == first.since_version)
+
+
+def _against_schema(node: NodeProto, opset: int) -> list[str]:
+    schema = schema_of(node.op_type, opset)
+    if schema is None:
+        return [f"{node_label(node)}: the installed onnx package does not know opset {opset}"]
+    problems = [
+        f"{node_label(node)}: attribute '{a.name}' is not known in opset {opset}"
+        for a in node.attribute
+        if a.name not in schema.attributes
+    ]
+    problems += [
+        f"{node_label(node)}: attribute '{a.name}' must be of type "
+        f"{schema.attributes[a.name].type.name.lower()}"
+        for a in node.attribute
+        if a.name in schema.attributes and a.type != schema.attributes[a.name].type.value
+    ]
+    # The last formal input may stand for any number of them.
+    optional = [formal.option == formal.option.__class__.Optional for formal in schema.inputs]
+    left_out = [i for i, name in enumerate(node.input) if not name]
+    if not schema.min_input <= len(node.input) <= schema.max_input or any(
+        not optional[min(i, len(optional) - 1)] for i in left_out
+    ):
+        limits = f"{schema.min_input} to {schema.max_input}"
+        found = sum(map(bool, node.input))
+        problems.append(f"{node_label(node)}: takes {limits} inputs, found {found}")
+    if not schema.min_output <= len(node.output) <= schema.max_output:
+        limits = f"{schema.min_output} to {schema.max_output}"
+        problems.append(f"{node_label(node)}: has {limits} outputs, found {len(node.output)}")
+    return problems
+
+
+def static_names(nodes: Sequence[NodeProto], opset: int) -> set[str]:
+    """Names of all values that some shape, axis or bound is made from."""
+    needed: set[str] = set()
+    for node in reversed(nodes):
+        rule = find_rule(node.op_type, opset)
+        if rule is None:
+            continue
+        needed.update(node.input[i] for i in rule.static if i < len(node.input))
+        if not rule.shape_only and any(o in needed for o in node.output):
+            needed.update(node.input)
+    needed.discard("")
+    return needed
+
+
+def listed(problems: Iterable[str]) -> str:
+    """The problems, one a line."""
+    return "".join(f"\n  {line}" for line in problems)

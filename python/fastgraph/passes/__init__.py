@@ -1,0 +1,75 @@
+"""From a graph as it was written to one that lowerings take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastgraph.ir.graph import Graph, Node
+from fastgraph.passes import canonicalise, dead, fold, fuse, rewrite, schedule, setprogram
+
+__all__ = ["Optimised", "optimise"]
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A graph in the lowered vocabulary.
+
+    Attributes
+    ----------
+    graph : Graph
+        Leaves first, then the set program, then the run, each in the order to run them.
+    is_set : set of Node
+        The set program: the nodes, leaves aside, that depend on parameters and constants alone.
+    """
+
+    graph: Graph
+    is_set: set[Node]
+
+    @property
+    def set_nodes(self) -> list[Node]:
+        """The nodes of the set program, in order."""
+        return [node for node in self.graph.nodes if node in self.is_set]
+
+    @property
+    def run_nodes(self) -> list[Node]:
+        """The nodes of a run, in order, leaves aside."""
+        return [n for n in self.graph.nodes if not n.is_leaf and n not in self.is_set]
+
+
+def optimise(graph: Graph, *, fuse: bool = True) -> Optimised:
+    """Return `graph` folded, canonical, with its set program apart, fused and scheduled.
+
+    Parameters
+    ----------
+    graph : Graph
+        Left as it is.
+    fuse : bool
+        Without it each operator stays a node of its own: slower, and what fusion is checked by.
+
+    Returns
+    -------
+    Optimised
+        With the same inputs, parameters, scalars and outputs, in the same order.
+
+    Examples
+    --------
+    >>> from fastgraph.ir import Graph, ops
+    >>> from fastgraph.passes import optimise
+    >>> g = Graph()
+    >>> x, w, b = g.input("x", (1, 8)), g.param("w", (8, 4)), g.param("b", (4,))
+    >>> _ = g.output(ops.gelu(x @ w + b))
+    >>> found = optimise(g)
+    >>> [node.op for node in found.set_nodes], [node.op for node in found.run_nodes]
+    (['pack_weight'], ['fused_matmul'])
+    """
+    found = dead.run(graph)
+    found = fold.run(found)
+    found = dead.run(canonicalise.run(found))
+    found = setprogram.run(found)
+    found = dead.run(fuse_run(found, fuse=fuse))
+    found = schedule.run(found)
+    is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}
+    return Optimised(found, is_set)
+
+
+fuse_run = fuse.run  # The keyword of `optimise` hides the module.

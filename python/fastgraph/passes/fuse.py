@@ -1,0 +1,70 @@
+"""Fuses: products with bias, residual and activation, norms with residual, elementwise regions.
+
+An intermediate that two nodes read, or that is an output, stays visible; one that only nodes of the
+same region read does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.ops.registry import ELEMENTWISE
+from fastgraph.passes import regions
+from fastgraph.passes.epilogues import follow, residual_norm
+from fastgraph.passes.rewrite import Rewriter, set_nodes
+
+__all__ = ["run"]
+
+
+def run(graph: Graph, *, fuse: bool = True) -> Graph:
+    """Return `graph` in the lowered vocabulary; without `fuse` each operator stays by itself."""
+    is_set = set_nodes(graph.nodes)
+    absorbed: dict[Node, Any] = {}
+    emitted: dict[Node, Any] = {}
+    if fuse:
+        readers = readers_of(graph)
+        visible = {value for _, value in graph.outputs}
+        for node in graph.nodes:
+            if node.op == "fused_matmul":
+                chain = follow(node, readers, visible, absorbed, is_set)
+                absorbed.update(dict.fromkeys(chain.nodes, chain))
+                emitted[chain.last] = chain
+        for node in graph.nodes:
+            if node.op in ("layer_norm", "rms_norm"):
+                pair = residual_norm(node, readers, visible, absorbed, is_set)
+                if pair is not None:
+                    absorbed.update(dict.fromkeys((pair.sum, pair.norm), pair))
+                    emitted[pair.place] = pair
+        found = regions.grow(graph, readers, visible, absorbed, is_set)
+    else:
+        found = [regions.Region(node) for node in graph.nodes if node.op in ELEMENTWISE]
+    region_of = {region.root: region for region in found}
+    absorbed.update((node, region) for region in found for node in region.nodes)
+
+    rewriter = Rewriter(graph)
+    for node in set_first(graph, is_set):
+        if node in emitted:
+            emitted[node].emit(rewriter)
+        elif node in region_of:
+            regions.emit(rewriter, region_of[node])
+        elif node not in absorbed:
+            rewriter.keep(node)
+    return rewriter.finish()
+
+
+def readers_of(graph: Graph) -> dict[Value, list[Node]]:
+    """Return the nodes that read each value, once per reading."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    return readers
+
+
+def set_first(graph: Graph, is_set: set[Node]) -> list[Node]:
+    """Return the nodes with leaves first, then the set program: a topological order as well."""
+    leaves = [node for node in graph.nodes if node.is_leaf]
+    early = [node for node in graph.nodes if node in is_set and not node.is_leaf]
+    late = [node for node in graph.nodes if node not in is_set and not node.is_leaf]
+    return leaves + early + late

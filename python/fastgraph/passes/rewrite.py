@@ -1,0 +1,124 @@
+"""How passes make a new graph from one that they leave as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastgraph.ir.graph import Graph, Node, Value
+
+__all__ = ["Rewriter", "constant_of", "set_nodes", "use_counts"]
+
+PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "pack_weight"})
+
+
+def set_nodes(nodes: Iterable[Node]) -> set[Node]:
+    """Return the nodes, leaves included, that depend on parameters and constants alone."""
+    found: set[Node] = set()
+    for node in nodes:
+        if depends_on_set_alone(node, found):
+            found.add(node)
+    return found
+
+
+def depends_on_set_alone(node: Node, found: set[Node]) -> bool:
+    """Whether `node` belongs with `found`, the set nodes among those before it."""
+    if node.is_leaf:
+        return node.op in ("param", "constant")
+    for value in node.inputs:  # A plain loop: this is asked of each node in each pass.
+        if value.node not in found:
+            return False
+    return True
+
+
+def use_counts(graph: Graph) -> dict[Value, int]:
+    """Return how often each value is read; being an output counts as a reading."""
+    counts: dict[Value, int] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            counts[value] = counts.get(value, 0) + 1
+    for _, value in graph.outputs:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def constant_of(value: Value) -> Any:
+    """Return the number that `value` is, or None unless it is a constant of one element."""
+    if value.node.op != "constant" or value.size != 1:
+        return None
+    return value.node.attrs["value"].reshape(()).item()
+
+
+class Rewriter:
+    """A new graph in the making, and where the values of the old one are in it.
+
+    The declared inputs, parameters and scalars are there from the start, in their order, so that
+    no pass can lose one.
+    """
+
+    def __init__(self, source: Graph) -> None:
+        self.source = source
+        self.graph = Graph(source.name)
+        self._values: dict[Value, Value] = {}
+        self._set: set[Node] = set()
+        for value in (*source.inputs, *source.params, *source.scalars):
+            self._keep(value.node)
+
+    def __getitem__(self, value: Value) -> Value:
+        """Return where the old `value` is in the new graph."""
+        return self._values[value]
+
+    def keep(self, node: Node) -> Node:
+        """Copy the old `node` upon the new places of its inputs; once only for a declared leaf."""
+        if node.op in ("input", "param", "scalar"):
+            return self._values[node.outputs[0]].node
+        return self._keep(node)
+
+    def emit(
+        self, like: Node, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
+    ) -> Value:
+        """Append a node upon new values, named after the old node `like`; return its first output.
+
+        What only prepares or shapes operands is named ``matmul_3.reshape``, so that the node that
+        does the work keeps the name which the user knows.
+        """
+        aside = op in PREPARING and op != like.op
+        self.graph.annotate(f"{like.name}.{op}" if aside else like.name, like.site)
+        return self._mark(self.graph.add_node(op, inputs, attrs)).outputs[0]
+
+    def constant(self, like: Node, array: np.ndarray[Any, Any]) -> Value:
+        """Append a constant named after the old node `like`."""
+        self.graph.annotate(like.name, like.site)
+        value = self.graph.constant(array)
+        self._mark(value.node)
+        return value
+
+    def replace(self, node: Node, values: Sequence[Value]) -> None:
+        """Say that the new `values` stand for the outputs of the old `node`."""
+        self._values.update(zip(node.outputs, values, strict=True))
+
+    def replace_value(self, old: Value, new: Value) -> None:
+        """Say that the new value stands for the old one."""
+        self._values[old] = new
+
+    def is_set(self, value: Value) -> bool:
+        """Whether the new `value` depends on parameters and constants alone."""
+        return value.node in self._set
+
+    def finish(self) -> Graph:
+        """Give the new graph the old one's outputs, and return it."""
+        self.graph.annotate()
+        self.graph.outputs = [(name, self._values[value]) for name, value in self.source.outputs]
+        return self.graph
+
+    def _keep(self, node: Node) -> Node:
+        twin = self.graph.copy_node(node, [self._values[value] for value in node.inputs])
+        self._values.update(zip(node.outputs, twin.outputs, strict=True))
+        return self._mark(twin)
+
+    def _mark(self, node: Node) -> Node:
+        if depends_on_set_alone(node, self._set):
+            self._set.add(node)
+        return node

@@ -1,0 +1,42 @@
+"""Packs the weights of products, once, where they depend on parameters and constants alone.
+
+What depends on those alone is the set program: it runs when the last parameter has been set, never
+in a run.
+"""
+
+from __future__ import annotations
+
+from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.passes.rewrite import Rewriter
+
+__all__ = ["run"]
+
+
+def run(graph: Graph) -> Graph:
+    """Return `graph` with ``pack_weight`` before each product whose weight can be set."""
+    if not any(node.op == "fused_matmul" for node in graph.nodes):
+        return graph
+    rewriter = Rewriter(graph)
+    packs: dict[tuple[Value, bool], Value] = {}
+    for node in graph.nodes:
+        if node.op == "fused_matmul" and not node.attrs["packed"]:
+            weight = rewriter[node.inputs[1]]
+            if weight.ndim == 2 and rewriter.is_set(weight) and not node.attrs["transpose_a"]:
+                pack(rewriter, node, weight, packs)
+                continue
+        rewriter.keep(node)
+    return rewriter.finish()
+
+
+def pack(
+    rewriter: Rewriter, node: Node, weight: Value, packs: dict[tuple[Value, bool], Value]
+) -> None:
+    """Emit the product upon the packed `weight`, which products share."""
+    key = weight, node.attrs["transpose_b"]
+    sizes = {"k": node.attrs["k"], "n": node.attrs["n"]}
+    if key not in packs:
+        attrs = {**sizes, "transposed": node.attrs["transpose_b"]}
+        packs[key] = rewriter.emit(weight.node, "pack_weight", [weight], attrs)
+    inputs = [rewriter[node.inputs[0]], packs[key], *(rewriter[v] for v in node.inputs[2:])]
+    attrs = {**node.attrs, "packed": True, "transpose_b": False}
+    rewriter.replace(node, [rewriter.emit(node, "fused_matmul", inputs, attrs)])

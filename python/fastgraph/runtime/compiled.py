@@ -1,0 +1,385 @@
+"""Compiled graphs: what a session gives, and what a server calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from fastgraph._core import buffer, host_graph
+from fastgraph._core.dispatch import Engine
+from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.raw import RawOutput, raw_outputs
+from fastgraph._core.step import Step, bind
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.graph import DeviceGraph
+from fastgraph.errors import InputError
+from fastgraph.ir.graph import Graph
+from fastgraph.lower.program import Program
+from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
+from fastgraph.runtime.params import ParamSet, SetUp
+
+__all__ = ["Compilation", "CompiledGraph", "connect"]
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What a model and its clones share: everything but memory."""
+
+    context: DeviceContext
+    name: str
+    program: Program
+    setup: SetUp
+    host: HostProgram
+    threads: int
+    release_gil: bool
+    graph: Graph
+
+
+class CompiledGraph(Engine):
+    """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
+
+    Calls on one model are serialised; clones run at once. Views and raw outputs show the latest
+    run of any thread. ``copy.copy`` gives the same model, `clone` and ``copy.deepcopy`` one with
+    an arena of its own.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> g = fg.Graph("layer")
+    >>> x, w = g.input("x", (1, 2)), g.param("w", (2, 2))
+    >>> _ = g.output(fg.ops.relu(x @ w), "y")
+    >>> model = fg.Session("cpu").compile(g)
+    >>> model.set_param("w", np.array([[1, 0], [0, -1]], "f4"))
+    >>> model.run({"x": np.array([[3, 4]], "f4")})
+    (array([[3., 0.]], dtype=float32),)
+    """
+
+    __slots__ = ("_compilation", "_params")
+
+    _compilation: Compilation
+    _params: ParamSet
+
+    def __init__(self) -> None:
+        raise TypeError("compiled graphs are made by Session.compile")
+
+    @property
+    def device(self) -> str:
+        """str: the device that the model runs on."""
+        return self._compilation.context.device
+
+    @property
+    def context(self) -> DeviceContext:
+        """DeviceContext: the device that the model runs on."""
+        return self._compilation.context
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """frozenset of str: what the device can do."""
+        return self._compilation.context.capabilities
+
+    @property
+    def name(self) -> str:
+        """str: the graph's name."""
+        return self._compilation.name
+
+    @property
+    def threads(self) -> int:
+        """int: how many threads share the work of a run."""
+        return self._compilation.threads
+
+    @property
+    def inputs(self) -> list[TensorInfo]:
+        """list of TensorInfo: the inputs in declared order, also unused ones."""
+        return [TensorInfo(*spec) for spec in self.input_specs]
+
+    @property
+    def outputs(self) -> list[TensorInfo]:
+        """list of TensorInfo: the outputs in declared order."""
+        return [TensorInfo(*spec) for spec in self.output_specs]
+
+    @property
+    def params(self) -> list[TensorInfo]:
+        """list of TensorInfo: the parameters in declared order."""
+        return [TensorInfo(v.name, v.shape, v.dtype) for v in self._compilation.setup.params]
+
+    @property
+    def tensor_nbytes(self) -> int:
+        """int: bytes that the arena's values would take side by side."""
+        return self._compilation.program.tensor_nbytes
+
+    @property
+    def graph(self) -> DeviceGraph:
+        """DeviceGraph: the recorded graph, for its nodes and edges; it runs through the model."""
+        return DeviceGraph._of(
+            self.context, self.executable, {}, [], owner=f"the compiled model {self.name!r}"
+        )
+
+    def set_param(self, name: str, array: Any) -> None:
+        """Set one parameter; as `set_params`.
+
+        Parameters
+        ----------
+        name : str
+        array : numpy.ndarray
+            Exact shape and dtype, any strides; copied before the call returns.
+
+        Raises
+        ------
+        InputError
+            As `set_params`.
+        """
+        self.set_params({name: array})
+
+    def set_params(self, arrays: Mapping[str, Any]) -> None:
+        """Set parameters: ordered after every earlier run and before every later one.
+
+        What depends on parameters alone (packed weights, folded products) is computed here, as
+        soon as all that it needs is set, so that runs do not.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+            Exact shapes and dtypes, any strides; copied before the call returns.
+
+        Raises
+        ------
+        InputError
+            An unknown name, a wrong shape or dtype, or an index out of range in the data. No
+            parameter has changed.
+        OutOfMemoryError
+            The new blocks do not fit. No parameter has changed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("scale")
+        >>> x, s = g.input("x", (2,)), g.param("s", (2,))
+        >>> _ = g.output(x * s, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_params({"s": np.array([2, 3], "f4")})
+        >>> model.run({"x": np.ones(2, "f4")})
+        (array([2., 3.], dtype=float32),)
+        """
+        if not isinstance(arrays, Mapping):
+            raise InputError(f"set_params takes a mapping, not {type(arrays).__name__}")
+        params = self._params
+        checked = params.check(arrays)
+        self._lock()
+        try:
+            made = params.make(checked)
+            params.commit(checked, made)
+            self._rebind_slots(made)
+            self._set_unset(params.unset)
+        finally:
+            self._unlock()
+
+    def _rebind_slots(self, made: Mapping[int, Any]) -> None:
+        program, slots = self._compilation.program, self._compilation.setup.slots
+        for slot, block in made.items():
+            memory = program.blocks.get(slots[slot])
+            if memory is not None:
+                self._rebind(memory, block)
+
+    def run_raw(self, inputs: Mapping[str, Any], **scalars: Any) -> tuple[RawOutput, ...]:
+        """Run on arrays given by name and return handles to the outputs where they lie.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            As `run` takes them.
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Returns
+        -------
+        tuple of RawOutput
+            With ``ptr``, ``size``, ``shape``, ``dtype`` and ``array()``. After the next run
+            ``array()`` and ``ptr`` raise StaleOutputError; an array taken before stays readable
+            memory, which later runs change.
+
+        Raises
+        ------
+        InputError
+            As `run` raises it.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> (y,) = model.run_raw({"x": np.array([1, 2, 3], "f4")})
+        >>> y.shape, y.array().tolist()
+        ((3,), [2.0, 4.0, 6.0])
+        """
+        self._run_named(inputs, scalars)
+        return raw_outputs(self)
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        stream: None = None,
+    ) -> Step:
+        """Fix the addresses of inputs and outputs once and return a step to call.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            Every input, dense; each call reads what the array then holds.
+        outputs : mapping of str to array, optional
+            Dense writable arrays that each call fills; outputs not named stay in the arena. An
+            output may be given the array of an input.
+        stream : None
+            On cpu a step is over when the call returns.
+
+        Returns
+        -------
+        Step
+            ``step(**scalars)`` runs once and waits. It keeps the arrays alive.
+
+        Raises
+        ------
+        InputError
+            A name, shape or dtype does not fit, an array is not dense, an output is read-only or
+            overlaps another. Nothing was bound.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> x = g.input("x", (2,))
+        >>> _ = g.output(x + 1.0, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> state = np.zeros(2, "f4")
+        >>> step = model.bind({"x": state}, {"y": state})
+        >>> step(); step()
+        >>> state
+        array([2., 2.], dtype=float32)
+        """
+        return bind(self, dict(inputs or {}), dict(outputs or {}), stream)
+
+    def clone(self) -> CompiledGraph:
+        """Return a model with an arena of its own; parameters are shared until one side sets them.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The arena does not fit.
+        """
+        return connect(self._compilation, self._params.share(), {})
+
+    def __copy__(self) -> CompiledGraph:
+        return self
+
+    def __deepcopy__(self, memo: object) -> CompiledGraph:
+        return self.clone()
+
+    def profile(self, inputs: Mapping[str, Any], n: int = 20, **scalars: Any) -> Profile:
+        """Time every node over `n` runs.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            As `run` takes them.
+        n : int, default 20
+        **scalars
+            Values of the graph's scalars.
+
+        Returns
+        -------
+        Profile
+            Medians by node: name, operator, shape, microseconds, bytes and operations a second.
+
+        Raises
+        ------
+        InputError
+            As `run`, or `n` is less than 1.
+        """
+        if n < 1:
+            raise InputError(f"profile over {n} runs; at least 1 is needed")
+        times = [self._time_nodes(inputs, scalars) for _ in range(n)]
+        nodes = []
+        for meta, samples in zip(
+            self._compilation.program.meta, zip(*times, strict=True), strict=True
+        ):
+            ns = max(float(median(samples)), 1.0)
+            nodes.append(
+                NodeTime(
+                    meta.name,
+                    meta.operator,
+                    meta.shape,
+                    ns / 1e3,
+                    meta.nbytes / ns * 1e9,
+                    meta.flops / ns * 1e9,
+                )
+            )
+        return Profile(self.name, nodes, n)
+
+    def summary(self) -> str:
+        """Return a table of the nodes with shapes and work, and the memory that the model takes."""
+        program = self._compilation.program
+        rows = [
+            (m.name, m.operator, str(list(m.shape)), str(m.nbytes), str(m.flops))
+            for m in program.meta
+        ]
+        lines = [
+            f"{self.name} on {self.device}, {self.threads} threads, {self.executable.program.isa}",
+            *(f"  input   {info}" for info in self.inputs),
+            *(f"  param   {info}" for info in self.params),
+            *(f"  output  {info}" for info in self.outputs),
+            table(("node", "operator", "shape", "bytes", "flops"), rows),
+            f"arena {self.arena_nbytes} bytes for {self.tensor_nbytes} bytes of tensors",
+            f"parameters and constants {self._params.blocks.nbytes} bytes",
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(str(info) for info in self.inputs)
+        outputs = ", ".join(str(info) for info in self.outputs)
+        return f"<CompiledGraph {self.name!r} on {self.device}: {inputs} -> {outputs}>"
+
+
+def connect(
+    compilation: Compilation, params: ParamSet, initial: Mapping[str, np.ndarray[Any, Any]]
+) -> CompiledGraph:
+    """Bind a compilation to an arena of its own and to `params`, and set the `initial` ones."""
+    program = compilation.program
+    arena = buffer.allocate(program.arena_nbytes, zero=False)
+    bindings: dict[int, Any] = {0: arena}
+    for memory, offset in zip(program.outputs, program.output_offsets, strict=True):
+        bindings[memory] = (arena, offset)
+    for value, memory in program.blocks.items():
+        block = params.blocks.get(compilation.setup.slot_of[value])
+        if block is not None:
+            bindings[memory] = block
+    executable = host_graph.instantiate(
+        compilation.host, bindings, compilation.threads, compilation.release_gil
+    )
+    model = CompiledGraph.__new__(CompiledGraph)
+    model._compilation = compilation
+    model._params = params
+    graph = compilation.graph
+    model._setup(
+        executable,
+        arena,
+        [(v.name, v.shape, v.dtype, m) for v, m in zip(graph.inputs, program.inputs, strict=True)],
+        [
+            (name, value.shape, value.dtype, memory, offset)
+            for (name, value), memory, offset in zip(
+                graph.outputs, program.outputs, program.output_offsets, strict=True
+            )
+        ],
+        program.scalars,
+        program.scalar_nbytes,
+        program.scalar_memory,
+        params.unset,
+    )
+    if initial:
+        model.set_params(initial)
+    return model

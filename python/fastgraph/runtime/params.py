@@ -1,0 +1,176 @@
+"""Parameters of a compiled graph: checked, copied, and put through the set program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fastgraph._core import buffer, host_graph
+from fastgraph._core.buffer import Block
+from fastgraph._core.checks import describe
+from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.params import ParamBlocks, block_of
+from fastgraph.errors import InputError
+from fastgraph.ir.graph import Value
+from fastgraph.lower.program import Program
+
+__all__ = ["ParamSet", "SetUp"]
+
+
+class SetUp:
+    """The set program made ready, shared by a model and its clones; holds no parameter.
+
+    A parameter whose bytes no run reads, and which no set result shares with another parameter, is
+    not kept once its results are made: `transient`.
+    """
+
+    def __init__(self, program: Program, isa: str, threads: int) -> None:
+        setup = program.setup
+        self.program = program
+        self.host = HostProgram(setup.record, isa)
+        self.threads = threads
+        self.params = list(program.graph.params)
+        self.by_name = {value.name: i for i, value in enumerate(self.params)}
+        self.slots = list(dict.fromkeys((*self.params, *program.blocks, *setup.leaves)))
+        self.slot_of = {value: i for i, value in enumerate(self.slots)}
+        joint = [need for need in setup.needs.values() if len(need) > 1]
+        shared = frozenset().union(*joint)
+        self.transient = {
+            value for value in self.params if value not in program.blocks and value not in shared
+        }
+        self.constant_blocks = self._make_constants()
+
+    def _make_constants(self) -> dict[int, Block]:
+        """The blocks of constants and of what depends on them alone, as far as they stay needed."""
+        setup = self.program.setup
+        blocks = {
+            self.slot_of[value]: block_of(np.ascontiguousarray(value.node.attrs["value"]))
+            for value in self.slots
+            if value.node.op == "constant"
+        }
+        fixed = [result for result, need in setup.needs.items() if not need]
+        made = self.run(fixed, lambda value: blocks[self.slot_of[value]])
+        if len(fixed) == len(setup.needs):
+            blocks = {i: b for i, b in blocks.items() if self.slots[i] in self.program.blocks}
+        return {**blocks, **made}
+
+    def run(self, results: list[Value], leaf: Any) -> dict[int, Block]:
+        """Compute `results` into new blocks; `leaf(value)` gives the block of a leaf.
+
+        Raises
+        ------
+        InputError
+            A node met bad data; nothing is kept.
+        """
+        setup = self.program.setup
+        if not results:
+            return {}
+        made = {value: buffer.allocate(_nbytes(value), zero=False) for value in results}
+        bindings: dict[int, Block] = {0: buffer.allocate(setup.arena_nbytes, zero=False)}
+        nodes = sorted({i for value in results for i in setup.nodes[value]})
+        used = {op.memory for i in nodes for op in setup.record.nodes[i].operands}
+        for value, memory in setup.leaves.items():
+            if memory in used:
+                bindings[memory] = leaf(value)
+        for value, memory in setup.results.items():
+            if memory in used:
+                # A result that another result is computed from is made anew beside it.
+                bindings[memory] = made[value] if value in made else buffer.allocate(
+                    _nbytes(value), zero=False)
+        executable = host_graph.instantiate(self.host, bindings, self.threads)
+        executable.run_subset(nodes)
+        return {self.slot_of[value]: block for value, block in made.items()}
+
+
+class ParamSet:
+    """The parameters of one model: what is set, and the blocks that a run reads."""
+
+    def __init__(self, setup: SetUp, blocks: ParamBlocks | None = None,
+                 is_set: set[Value] | None = None) -> None:
+        self.setup = setup
+        self.is_set: set[Value] = set() if is_set is None else is_set
+        if blocks is None:
+            blocks = ParamBlocks(len(setup.slots))
+            blocks.replace(setup.constant_blocks)
+        self.blocks = blocks
+
+    def share(self) -> ParamSet:
+        """Return a second set over the same blocks; setting in one leaves the other alone."""
+        return ParamSet(self.setup, self.blocks.share(), set(self.is_set))
+
+    @property
+    def unset(self) -> list[str]:
+        """list of str: parameters without a value, in declared order."""
+        return [value.name for value in self.setup.params if value not in self.is_set]
+
+    def check(self, arrays: Mapping[str, Any]) -> dict[Value, np.ndarray[Any, Any]]:
+        """Return dense arrays by parameter, or raise InputError; nothing is kept."""
+        checked = {}
+        for name, array in arrays.items():
+            if name not in self.setup.by_name:
+                raise InputError(
+                    f"the graph has no parameter {name!r}; it has {list(self.setup.by_name)}"
+                )
+            value = self.setup.params[self.setup.by_name[name]]
+            if isinstance(array, np.ma.MaskedArray) or not (
+                isinstance(array, np.ndarray | np.generic) or hasattr(array, "__array__")
+            ):
+                raise InputError(
+                    f"parameter {name!r} is a {type(array).__name__}; "
+                    f"{describe(value.shape, value.dtype)} is needed as an array"
+                )
+            found = np.asarray(array)
+            if found.dtype != value.dtype or found.shape != value.shape:
+                raise InputError(
+                    f"parameter {name!r} is {describe(value.shape, value.dtype)}, not "
+                    f"{describe(found.shape, found.dtype)}; nothing is cast or broadcast"
+                )
+            checked[value] = np.require(found, requirements=["C", "A"])
+        return checked
+
+    def make(self, arrays: dict[Value, np.ndarray[Any, Any]]) -> dict[int, Block]:
+        """Return the new blocks, by slot, that setting these parameters gives.
+
+        Changes nothing; `commit` does. Results whose parameters are not all set are left out.
+        """
+        setup = self.setup
+        needs = setup.program.setup.needs
+        kept = {
+            value: block_of(array)
+            for value, array in arrays.items()
+            if value not in setup.transient
+        }
+        lent = {
+            value: buffer.borrow(array.ctypes.data, array.nbytes, array)
+            for value, array in arrays.items()
+            if value in setup.transient
+        }
+        known = self.is_set | set(arrays)
+        results = [r for r, need in needs.items() if need & set(arrays) and need <= known]
+
+        def leaf(value: Value) -> Block:
+            if value in kept:
+                return kept[value]
+            if value in lent:
+                return lent[value]
+            block = self.blocks.get(setup.slot_of[value])
+            assert block is not None
+            return block
+
+        made = setup.run(results, leaf)
+        made.update({setup.slot_of[value]: block for value, block in kept.items()})
+        return made
+
+    def commit(self, arrays: dict[Value, np.ndarray[Any, Any]], made: dict[int, Block]) -> None:
+        """Take over what `make` gave."""
+        self.blocks.replace(made)
+        self.is_set |= set(arrays)
+
+
+def _nbytes(value: Value) -> int:
+    count = value.dtype.itemsize
+    for size in value.shape:
+        count *= size
+    return count

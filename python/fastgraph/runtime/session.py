@@ -1,0 +1,144 @@
+"""Sessions: where graphs are compiled, and with how many threads they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastgraph._core import isa, pool
+from fastgraph._core.host_graph import HostProgram
+from fastgraph.device.context import DeviceContext
+from fastgraph.errors import CompileError, InputError
+from fastgraph.ir.graph import Graph
+from fastgraph.lower.cpu import Target
+from fastgraph.lower.program import lower
+from fastgraph.passes import optimise
+from fastgraph.runtime.compiled import Compilation, CompiledGraph, connect
+from fastgraph.runtime.params import ParamSet, SetUp
+
+__all__ = ["CompileOptions", "Session"]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a graph is compiled.
+
+    Parameters
+    ----------
+    fuse : bool, default True
+        Whether operators are fused; without it every operator is a node of its own.
+    isa : str, optional
+        The instruction set whose host kernels are used, one of ``fastgraph info``'s; the best that
+        the machine runs by default.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.CompileOptions(fuse=False).isa is None
+    True
+    """
+
+    fuse: bool = True
+    isa: str | None = None
+
+
+class Session:
+    """Compiles graphs for one device.
+
+    Parameters
+    ----------
+    device : str, optional
+        ``"cpu"``; as `DeviceContext` takes it.
+    threads : int, optional
+        How many threads share the work of one run; by default every core that the process may
+        use. Results depend on neither this nor on what else runs.
+    release_gil : "auto" or bool, default "auto"
+        Whether runs let other Python threads go on. "auto" keeps the GIL for work estimated under
+        200 microseconds, since handing it over costs more than that.
+
+    Raises
+    ------
+    InputError
+        `threads` is not a positive integer, `release_gil` is none of the three.
+    UnsupportedError
+        The device is not in this build.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> g = fg.Graph("scale")
+    >>> x = g.input("x", (2,))
+    >>> _ = g.output(x * 3.0, "y")
+    >>> model = fg.Session("cpu", threads=1).compile(g)
+    >>> model.run({"x": np.array([1, 2], "f4")})
+    (array([3., 6.], dtype=float32),)
+    """
+
+    __slots__ = ("context", "release_gil", "threads")
+
+    def __init__(
+        self,
+        device: str | None = None,
+        threads: int | None = None,
+        release_gil: str | bool = "auto",
+    ) -> None:
+        if threads is not None and (
+            isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024
+        ):
+            raise InputError(f"threads is {threads!r}; 1 to 1024, or None, is possible")
+        if release_gil != "auto" and not isinstance(release_gil, bool):
+            raise InputError(f"release_gil is {release_gil!r}; 'auto', True or False is possible")
+        self.context = DeviceContext(device)
+        self.threads = threads or pool.available_cores()
+        self.release_gil = release_gil
+
+    def compile(self, graph: Graph, options: CompileOptions | None = None) -> CompiledGraph:
+        """Compile a copy of `graph`: fuse, plan one arena, lower, record.
+
+        Parameters
+        ----------
+        graph : Graph
+        options : CompileOptions, optional
+
+        Returns
+        -------
+        CompiledGraph
+
+        Raises
+        ------
+        CompileError
+            The graph has no outputs, or operators that the device cannot do: all are listed.
+        OutOfMemoryError
+            The arena or the constants do not fit. Nothing is held after either.
+        """
+        options = options or CompileOptions()
+        if not isinstance(graph, Graph):
+            raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
+        if not graph.outputs:
+            raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
+        chosen = options.isa or isa.chosen()
+        if chosen not in isa.offered():
+            raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
+        optimised = optimise(graph, fuse=options.fuse)
+        program = lower(optimised.graph, optimised.is_set, Target(self.threads, chosen))
+        setup = SetUp(program, chosen, self.threads)
+        host = HostProgram(program.record, chosen)
+        release = host.cost_ns / self.threads >= 200e3 if self.release_gil == "auto" else None
+        compilation = Compilation(
+            self.context,
+            graph.name,
+            program,
+            setup,
+            host,
+            self.threads,
+            bool(self.release_gil) if release is None else release,
+            optimised.graph,
+        )
+        initial = {
+            value.name: value.node.attrs["initial"]
+            for value in optimised.graph.params
+            if "initial" in value.node.attrs
+        }
+        return connect(compilation, ParamSet(setup), initial)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.context.device}, {self.threads} threads>"

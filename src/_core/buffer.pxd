@@ -1,0 +1,35 @@
+from libc.stdint cimport uintptr_t
+
+cdef enum:
+    MAX_NDIM = 32
+
+
+cdef class Block:
+    cdef readonly uintptr_t ptr
+    cdef readonly Py_ssize_t nbytes
+    cdef bint mapped
+    cdef object owner
+
+
+cdef class Bytes:
+    cdef Block block
+    cdef uintptr_t at
+    cdef Py_ssize_t nbytes
+    cdef bint writable
+
+
+cdef class Buffer:
+    cdef readonly Block block
+    cdef readonly Py_ssize_t offset
+    cdef readonly tuple shape
+    cdef readonly object dtype
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly str device
+    cdef Py_ssize_t[32] c_shape
+    cdef Py_ssize_t[32] c_strides
+    cdef bytes format
+    cdef object __weakref__
+
+cdef Block Block_create(Py_ssize_t nbytes, bint zero)
+cdef Block Block_borrow(uintptr_t ptr, Py_ssize_t nbytes, object owner)
+cdef Bytes Bytes_create(Block block, uintptr_t at, Py_ssize_t nbytes, bint readonly)

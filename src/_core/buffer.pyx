@@ -1,0 +1,307 @@
+# cython: language_level=3
+"""Memory: blocks that own bytes, and buffers, typed dense views of a block."""
+
+import numpy as np
+
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+from cpython.buffer cimport PyBUF_FORMAT
+
+from fastgraph._core.counters cimport BLOCK_BYTES, BLOCKS, BUFFERS, counters_add
+from fastgraph.errors import InputError, OutOfMemoryError
+
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void **memptr, size_t alignment, size_t size)
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *addr, size_t length, int prot, int flags, int fd, long offset)
+    int munmap(void *addr, size_t length)
+    int madvise(void *addr, size_t length, int advice)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE
+    void *MAP_FAILED
+
+# From here on a block is mapped on its own and asks for huge pages: streaming packed weights
+# through 4 KiB pages costs a TLB miss a page.
+cdef size_t MAPPED_BYTES = 1 << 20
+cdef size_t HUGE_PAGE = 1 << 21
+
+
+cdef class Block:
+    """Bytes with one owner, aligned to 64; freed with the last reference.
+
+    Made by `allocate`; ``ptr`` (address) and ``nbytes`` never change.
+    """
+
+    def __cinit__(self):
+        self.ptr = 0
+        self.nbytes = 0
+        self.mapped = False
+        self.owner = None
+
+    def __init__(self):
+        raise TypeError("blocks are made by fastgraph._core.buffer.allocate")
+
+    def __dealloc__(self):
+        if self.ptr == 0 or self.owner is not None:
+            return
+        if self.mapped:
+            munmap(<void *> self.ptr, round_up(self.nbytes, HUGE_PAGE))
+        else:
+            free(<void *> self.ptr)
+        counters_add(BLOCKS, -1)
+        counters_add(BLOCK_BYTES, -self.nbytes)
+
+
+cdef size_t round_up(size_t nbytes, size_t unit) noexcept nogil:
+    return (nbytes + unit - 1) // unit * unit
+
+
+cdef Block Block_create(Py_ssize_t nbytes, bint zero):
+    """Allocate `nbytes` bytes; raises OutOfMemoryError and holds nothing when there are none."""
+    cdef Block self = Block.__new__(Block)
+    cdef void *memory = NULL
+    cdef size_t size = max(nbytes, 1)
+    if size >= MAPPED_BYTES:
+        size = round_up(size, HUGE_PAGE)
+        memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if memory == MAP_FAILED:
+            memory = NULL
+        else:
+            madvise(memory, size, MADV_HUGEPAGE)
+            self.mapped = True
+    elif posix_memalign(&memory, 64, round_up(size, 64)) != 0:
+        memory = NULL
+    elif zero:
+        memset(memory, 0, size)
+    if memory == NULL:
+        raise OutOfMemoryError(f"the host has no {nbytes} bytes left")
+    self.ptr = <uintptr_t> memory
+    self.nbytes = nbytes
+    counters_add(BLOCKS, 1)
+    counters_add(BLOCK_BYTES, nbytes)
+    return self
+
+
+cdef Block Block_borrow(uintptr_t ptr, Py_ssize_t nbytes, object owner):
+    """A block over memory that `owner` holds; it keeps `owner` alive and frees nothing."""
+    cdef Block self = Block.__new__(Block)
+    self.ptr = ptr
+    self.nbytes = nbytes
+    self.owner = owner
+    return self
+
+
+def allocate(Py_ssize_t nbytes, zero=True):
+    """Return a `Block` of `nbytes` bytes, zero-filled unless told otherwise.
+
+    Raises
+    ------
+    OutOfMemoryError
+        The host has too little memory; nothing is held.
+    """
+    if nbytes < 0:
+        raise InputError(f"a block of {nbytes} bytes cannot be")
+    return Block_create(nbytes, zero)
+
+
+def borrow(uintptr_t ptr, Py_ssize_t nbytes, owner):
+    """Return a `Block` over `nbytes` bytes at `ptr` that `owner` holds and keeps alive."""
+    if owner is None:
+        raise InputError("borrowed memory needs an owner to keep it alive")
+    return Block_borrow(ptr, nbytes, owner)
+
+
+cdef class Bytes:
+    """Bytes of a block, for NumPy, writable or not; keeps the block alive."""
+
+    def __getbuffer__(self, Py_buffer *info, int flags):
+        info.buf = <void *> self.at
+        info.obj = self
+        info.len = self.nbytes
+        info.itemsize = 1
+        info.readonly = not self.writable
+        info.ndim = 1
+        info.format = NULL
+        info.shape = &self.nbytes
+        info.strides = NULL
+        info.suboffsets = NULL
+        info.internal = NULL
+
+
+cdef Bytes Bytes_create(Block block, uintptr_t at, Py_ssize_t nbytes, bint readonly):
+    cdef Bytes self = Bytes.__new__(Bytes)
+    self.block = block
+    self.at = at
+    self.nbytes = nbytes
+    self.writable = not readonly
+    return self
+
+
+cdef class Buffer:
+    """A dense, typed array on a device. Made by a `DeviceContext`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    nbytes : int
+        Bytes.
+    ptr : int
+        Address of the first element on its device.
+    device : str
+        ``"cpu"``.
+
+    Notes
+    -----
+    On cpu `numpy.asarray` gives a writable view that keeps the memory alive. A slice shares the
+    memory of the buffer that it was taken from.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> x = fg.DeviceContext("cpu").to_device(np.arange(6, dtype="f4"))
+    >>> x[2:4].numpy()
+    array([2., 3.], dtype=float32)
+    """
+
+    def __cinit__(self):
+        self.block = None
+        self.nbytes = 0
+
+    def __init__(self):
+        raise TypeError("buffers are made by a DeviceContext: create_buffer, to_device")
+
+    def __dealloc__(self):
+        if self.block is not None:
+            counters_add(BUFFERS, -1)
+
+    @property
+    def ptr(self):
+        return self.block.ptr + <uintptr_t> self.offset
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("a buffer without axes has no length")
+        return self.shape[0]
+
+    def __getitem__(self, key):
+        """Return the rows ``[start:stop]`` as a buffer over the same memory."""
+        if not self.shape:
+            raise InputError("a buffer without axes cannot be sliced")
+        if not isinstance(key, slice):
+            raise InputError(f"a buffer takes a slice buf[start:stop], not {key!r}")
+        start, stop, step = key.indices(self.shape[0])
+        if step != 1:
+            raise InputError(f"a buffer is dense: step {step} is not 1")
+        stop = max(start, stop)
+        row = self.nbytes // self.shape[0] if self.shape[0] else 0
+        return view(self.block, self.offset + start * row, (stop - start, *self.shape[1:]),
+                    self.dtype, self.device)
+
+    def copy_from(self, array):
+        """Copy the elements of `array` in.
+
+        Parameters
+        ----------
+        array : array_like
+            Of this buffer's shape and dtype; any strides.
+
+        Raises
+        ------
+        InputError
+            Shape or dtype differ; nothing was copied.
+        """
+        source = np.asarray(array)
+        if source.shape != self.shape or source.dtype != self.dtype:
+            raise InputError(
+                f"the buffer holds {self.dtype}{list(self.shape)}, "
+                f"not {source.dtype}{list(source.shape)}; nothing is cast or broadcast")
+        np.asarray(self)[...] = source
+
+    def numpy(self):
+        """Wait for the device and return the elements as an array of the caller's own."""
+        return np.array(np.asarray(self))
+
+    def __array__(self, dtype=None, copy=None):
+        # Reached only for dtypes without a format: NumPy takes the buffer protocol first.
+        raw = Bytes_create(self.block, self.block.ptr + <uintptr_t> self.offset, self.nbytes, False)
+        array = np.frombuffer(raw, dtype=np.uint8) if self.nbytes else np.empty(0, np.uint8)
+        array = array.view(self.dtype).reshape(self.shape)
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError(f"{self.dtype} as {np.dtype(dtype)} needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __dlpack__(self, **options):
+        return np.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __getbuffer__(self, Py_buffer *info, int flags):
+        if self.format is None:
+            raise BufferError(f"{self.dtype} has no format in the buffer protocol; use DLPack")
+        info.buf = <void *> (self.block.ptr + <uintptr_t> self.offset)
+        info.obj = self
+        info.len = self.nbytes
+        info.itemsize = self.dtype.itemsize
+        info.readonly = 0
+        info.ndim = <int> len(self.shape)
+        info.format = NULL
+        if flags & PyBUF_FORMAT:
+            info.format = self.format
+        info.shape = self.c_shape
+        info.strides = self.c_strides
+        info.suboffsets = NULL
+        info.internal = NULL
+
+    def __releasebuffer__(self, Py_buffer *info):
+        pass
+
+    def __repr__(self):
+        return f"<Buffer {self.dtype}{list(self.shape)} on {self.device} at {self.ptr:#x}>"
+
+
+def view(Block block, Py_ssize_t offset, shape, dtype, str device):
+    """Return a `Buffer` of `shape` and `dtype` from byte `offset` of `block` on.
+
+    Raises
+    ------
+    InputError
+        The elements do not lie within the block.
+    """
+    cdef Buffer self = Buffer.__new__(Buffer)
+    kind = np.dtype(dtype)
+    sizes = tuple([int(size) for size in shape])
+    for size in sizes:
+        if size < 0:
+            raise InputError(f"shape {sizes} has a negative size")
+    total = kind.itemsize
+    for size in sizes:
+        total *= size
+    if len(sizes) > MAX_NDIM:
+        raise InputError(f"shape {sizes} has {len(sizes)} axes; {MAX_NDIM} are possible")
+    if offset < 0 or offset + total > block.nbytes:
+        raise InputError(
+            f"{kind}{list(sizes)} from byte {offset} on needs {total} bytes; "
+            f"the block has {block.nbytes}")
+    self.offset = offset
+    self.shape = sizes
+    self.dtype = kind
+    self.nbytes = total
+    self.device = device
+    stride = total
+    for i, size in enumerate(sizes):
+        stride = stride // size if size else 0
+        self.c_shape[i] = size
+        self.c_strides[i] = stride
+    try:
+        self.format = memoryview(np.empty(0, kind)).format.encode()
+    except ValueError:
+        self.format = None
+    self.block = block
+    counters_add(BUFFERS, 1)
+    return self

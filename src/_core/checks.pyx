@@ -1,0 +1,136 @@
+# cython: language_level=3
+"""Checks of what a run was given. Cold: the hot path comes here only with what it cannot read."""
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.stdint cimport uintptr_t
+
+from fastgraph.errors import InputError, UnsupportedError
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    bint PyArray_ISCARRAY_RO(cnp.ndarray)
+
+
+def describe(shape, dtype):
+    """Return how messages write a tensor: ``float32[2, 3]``."""
+    return f"{np.dtype(dtype)}{list(shape)}"
+
+
+def as_checked(tuple spec, value):
+    """Return `value` as an ndarray of the exact shape and dtype of `spec`, or raise InputError."""
+    name, shape, dtype = spec
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"input {name!r} is a masked array; a run has no place for its mask")
+    if not (isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
+            or hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")):
+        raise InputError(
+            f"input {name!r} is a {type(value).__name__}; {describe(shape, dtype)} is needed as "
+            "an array (nothing is converted)")
+    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
+        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    else:
+        array = np.asarray(value)
+    if array.dtype != dtype:
+        raise InputError(
+            f"input {name!r} has dtype {array.dtype}, not {dtype}; nothing is cast: use "
+            f"array.astype({np.dtype(dtype).name!r})")
+    if array.shape != shape:
+        raise InputError(f"input {name!r} has shape {array.shape}, not {shape}")
+    return array
+
+
+def scalar_value(name, value, dtype):
+    """Return `value` as a 0-d array of `dtype`; nothing is rounded, cut or wrapped.
+
+    Raises
+    ------
+    InputError
+        The value has no exact counterpart: a float for an integer, an integer out of range or not
+        exact in the float type, an array that is not 0-d, another dtype.
+    """
+    kind = np.dtype(dtype)
+    if isinstance(value, (np.generic, np.ndarray)):
+        if value.shape != () or value.dtype != kind:
+            raise InputError(
+                f"scalar {name!r} is {kind}, not {describe(value.shape, value.dtype)}")
+        return np.array(value)
+    if isinstance(value, bool):
+        fits = kind == np.bool_
+    elif isinstance(value, int):
+        if kind.kind in "iu":
+            limits = np.iinfo(kind)
+            fits = limits.min <= value <= limits.max
+        else:
+            fits = kind.kind == "f" and abs(value) < 2 ** 1000 and int(kind.type(value)) == value
+    else:
+        fits = isinstance(value, float) and kind.kind == "f"
+    if not fits:
+        raise InputError(f"scalar {name!r} is {kind}; {value!r} is not exactly one")
+    return np.array(value, dtype=kind)
+
+
+def check_stream(stream):
+    """Raise UnsupportedError unless `stream` is None."""
+    if stream is not None:
+        raise UnsupportedError(
+            "streams: the cpu does its work within the call; leave stream=None")
+
+
+def check_out(tuple specs, out):
+    """Return `out` as a list of arrays that fit the outputs `specs`, or raise InputError."""
+    if isinstance(out, dict):
+        raise InputError("out is a sequence of arrays in output order, not a mapping")
+    arrays = list(out)
+    if len(arrays) != len(specs):
+        raise InputError(
+            f"out has {len(arrays)} arrays; the graph has {len(specs)} outputs")
+    for i, array in enumerate(arrays):
+        check_output(specs[i], array)
+    check_disjoint(arrays, [spec[0] for spec in specs])
+    return arrays
+
+
+def check_output(tuple spec, array):
+    """Raise InputError unless `array` can take the output `spec`."""
+    name, shape, dtype = spec
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"output {name!r}: {type(array).__name__} is not a NumPy array")
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"output {name!r} is {describe(shape, dtype)}, not "
+            f"{describe(array.shape, array.dtype)}")
+    if not array.flags.writeable:
+        raise InputError(f"the array for output {name!r} is read-only")
+
+
+def check_disjoint(arrays, names):
+    """Raise InputError if two of the arrays to be written share memory."""
+    for i, array in enumerate(arrays):
+        for j in range(i):
+            if np.may_share_memory(array, arrays[j]) and np.shares_memory(array, arrays[j]):
+                raise InputError(f"outputs {names[j]!r} and {names[i]!r} were given the same bytes")
+
+
+def dense(str what, value, shape, dtype, bint written):
+    """Return (array, address) of the caller's own bytes; raises InputError where a copy would do."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what} is a masked array")
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
+        array = np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+    else:
+        raise InputError(f"{what}: a {type(value).__name__} has no fixed bytes; bind an array")
+    if array.shape != tuple(shape) or array.dtype != dtype:
+        raise InputError(
+            f"{what} is {describe(shape, dtype)}, not {describe(array.shape, array.dtype)}")
+    if not PyArray_ISCARRAY_RO(<cnp.ndarray> array):
+        raise InputError(f"{what}: bind needs a dense aligned array; use np.ascontiguousarray")
+    if written and not array.flags.writeable:
+        raise InputError(f"{what}: the array is read-only")
+    return array, <uintptr_t> cnp.PyArray_DATA(<cnp.ndarray> array)
+
+

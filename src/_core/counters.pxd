@@ -1,0 +1,14 @@
+"""Live objects and bytes, counted for leak tests and `fastgraph info`."""
+
+from libc.stdint cimport int64_t
+
+cdef enum Counted:
+    BLOCKS
+    BLOCK_BYTES
+    BUFFERS
+    PROGRAMS
+    EXECUTABLES
+    ENGINES
+    COUNTED
+
+cdef int counters_add(Counted what, int64_t amount) except -1

@@ -1,0 +1,48 @@
+from libc.stdint cimport uint64_t, uintptr_t
+from libcpp.vector cimport vector
+
+from fastgraph._core.buffer cimport Block
+from fastgraph._core.host_graph cimport HostGraph
+
+
+cdef struct input_slot:
+    int type_num
+    int n_dims
+    Py_ssize_t nbytes
+    size_t memory
+    void *staging
+    size_t first_dim             # in Engine.dims
+
+
+cdef struct output_slot:
+    Py_ssize_t nbytes
+    size_t memory
+    void *home
+
+
+cdef class Engine:
+    cdef readonly HostGraph executable
+    cdef readonly Block arena
+    cdef readonly tuple input_specs           # (name, shape, dtype)
+    cdef readonly tuple output_specs          # (name, shape, dtype)
+    cdef readonly tuple scalar_specs          # (name, dtype, byte offset, default or None)
+    cdef tuple offsets
+    cdef tuple views
+    cdef list held                            # the arrays of the run under way
+    cdef list unset                           # names of parameters without a value
+    cdef Block staging
+    cdef Block scalars
+    cdef vector[input_slot] slots
+    cdef vector[output_slot] results
+    cdef vector[Py_ssize_t] dims
+    cdef Py_ssize_t n_inputs
+    cdef Py_ssize_t n_scalars
+    cdef bint ready
+    cdef uint64_t generation
+    cdef object __weakref__
+
+
+cdef int Engine_begin(Engine self) except -1
+cdef int Engine_finish(Engine self) except -1
+cdef int Engine_place_scalars(Engine self, dict given) except -1
+cdef void Engine_end(Engine self) noexcept

@@ -1,0 +1,426 @@
+# cython: language_level=3, binding=False
+"""The run methods of a compiled graph: check, bind addresses, walk, hand out. No decisions."""
+
+import numpy as np
+
+cimport cython
+cimport numpy as cnp
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from libc.stdint cimport uintptr_t
+from libc.string cimport memcpy
+from libcpp.vector cimport vector
+
+from fastgraph._core.buffer cimport Block, Block_create, Bytes_create
+from fastgraph._core.counters cimport ENGINES, counters_add
+from fastgraph._core.host_graph cimport (
+    HostGraph, HostGraph_check_fault, HostGraph_lock, HostGraph_run, HostGraph_run_timed,
+    HostGraph_unlock)
+from fastgraph._core.checks import as_checked, check_out, check_stream, describe, scalar_value
+from fastgraph.errors import InputError
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    bint PyArray_CheckExact(object)
+    bint PyArray_ISCARRAY_RO(cnp.ndarray)
+
+
+cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
+    """Point input `i` at the caller's bytes, or at a dense copy where those cannot be read."""
+    cdef input_slot *slot = &self.slots[i]
+    cdef cnp.ndarray array
+    cdef uintptr_t at
+    cdef const cnp.npy_intp *shape
+    cdef const Py_ssize_t *wanted = self.dims.data() + slot.first_dim
+    cdef int d
+    cdef bint same = False
+    if PyArray_CheckExact(value):
+        array = <cnp.ndarray> value
+        if (cnp.PyArray_TYPE(array) == slot.type_num and cnp.PyArray_NDIM(array) == slot.n_dims
+                and PyArray_ISCARRAY_RO(array)):
+            shape = cnp.PyArray_DIMS(array)
+            same = True
+            for d in range(slot.n_dims):
+                same = same and shape[d] == wanted[d]
+    if not same:
+        array = as_checked(self.input_specs[i], value)
+        if not PyArray_ISCARRAY_RO(array) or array is not value:
+            stage(self, i, array)
+            return 0
+    at = <uintptr_t> cnp.PyArray_DATA(array)
+    if at < self.arena.ptr + <uintptr_t> self.arena.nbytes and at + slot.nbytes > self.arena.ptr:
+        stage(self, i, array)            # one of the model's own views: the run would overwrite it
+        return 0
+    self.executable.bases[slot.memory] = <void *> at
+    return 0
+
+
+cdef int stage(Engine self, Py_ssize_t i, cnp.ndarray array) except -1:
+    cdef input_slot *slot = &self.slots[i]
+    cdef cnp.ndarray home = cnp.PyArray_SimpleNewFromData(
+        slot.n_dims, <cnp.npy_intp *> (self.dims.data() + slot.first_dim), slot.type_num,
+        slot.staging)
+    if cnp.PyArray_CopyInto(home, array) < 0:
+        return -1
+    self.executable.bases[slot.memory] = slot.staging
+    return 0
+
+
+cdef int place_list(Engine self, list inputs) except -1:
+    """Place every input. Only this frame may see `inputs` where Python code can run meanwhile."""
+    cdef Py_ssize_t i
+    for i in range(self.n_inputs):
+        place_input(self, i, <object> PyList_GET_ITEM(inputs, i))
+    return 0
+
+
+cdef int place_sequence(Engine self, object inputs) except -1:
+    cdef Py_ssize_t i
+    cdef bint plain = PyList_CheckExact(inputs) and not self.executable.release_gil
+    if not plain:
+        if isinstance(inputs, (str, bytes, dict)) or not hasattr(inputs, "__iter__"):
+            raise InputError(
+                f"run_slots takes a list of arrays in declared order, not {type(inputs).__name__}")
+        inputs = list(inputs)
+    if PyList_GET_SIZE(inputs) != self.n_inputs:
+        raise InputError(
+            f"{PyList_GET_SIZE(inputs)} inputs were given; the graph takes {self.n_inputs}: "
+            f"{[spec[0] for spec in self.input_specs]}")
+    if plain:
+        for i in range(self.n_inputs):
+            plain = plain and PyArray_CheckExact(<object> PyList_GET_ITEM(inputs, i))
+        if plain:
+            # No Python code runs and the GIL is kept to the end: the caller's list will do.
+            return place_list(self, inputs)
+        inputs = list(inputs)
+    self.held = inputs
+    return place_list(self, inputs)
+
+
+cdef int place_mapping(Engine self, object inputs) except -1:
+    cdef Py_ssize_t i
+    cdef PyObject *found
+    cdef list arrays = []
+    if not isinstance(inputs, dict):
+        if not hasattr(inputs, "keys"):
+            raise InputError(
+                f"run takes a mapping of names to arrays, not {type(inputs).__name__}")
+        inputs = dict(inputs)
+    for i in range(self.n_inputs):
+        found = PyDict_GetItemWithError(inputs, (<tuple> self.input_specs[i])[0])
+        if found == NULL:
+            raise InputError(
+                f"input {self.input_specs[i][0]!r} ({describe(*self.input_specs[i][1:])}) was "
+                f"not given; given: {sorted(map(str, inputs))}")
+        arrays.append(<object> found)
+    if len(<dict> inputs) != self.n_inputs:
+        names = [spec[0] for spec in self.input_specs]
+        raise InputError(
+            f"{sorted([str(name) for name in inputs if name not in names])} are not inputs of the "
+            f"graph; it takes {names}")
+    self.held = arrays
+    return place_list(self, arrays)
+
+
+cdef int Engine_place_scalars(Engine self, dict given) except -1:
+    """Write every scalar: the value given for this call, else the default."""
+    cdef Py_ssize_t offset
+    names = [spec[0] for spec in self.scalar_specs]
+    for name in given:
+        if name not in names:
+            raise InputError(f"the graph has no scalar {name!r}; its scalars are {names}")
+    values = []
+    for name, dtype, place, default in self.scalar_specs:
+        value = given.get(name, default)
+        if value is None:
+            raise InputError(f"scalar {name!r} ({dtype}) has no default and was not given")
+        values.append(scalar_value(name, value, dtype))
+    home = (<char *> self.scalars.ptr)
+    for spec, value in zip(self.scalar_specs, values):
+        offset = spec[2]
+        memcpy(home + offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
+    return 0
+
+
+cdef int Engine_begin(Engine self) except -1:
+    """Take the graph for a run; the caller ends it with `Engine_end`."""
+    if not self.ready:
+        raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
+    return HostGraph_lock(self.executable)
+
+
+cdef void Engine_end(Engine self) noexcept:
+    if self.held is not None:
+        self.held = None
+    HostGraph_unlock(self.executable)
+
+
+cdef int Engine_finish(Engine self) except -1:
+    # From here on the arena changes: what earlier raw outputs name is gone.
+    self.generation += 1
+    HostGraph_run(self.executable)
+    return HostGraph_check_fault(self.executable)
+
+
+@cython.no_gc_clear
+cdef class Engine:
+    """The run methods of a compiled graph on the cpu. Users hold a `CompiledGraph`."""
+
+    def __cinit__(self):
+        counters_add(ENGINES, 1)
+
+    def __dealloc__(self):
+        counters_add(ENGINES, -1)
+
+    def _setup(self, HostGraph executable, Block arena, inputs, outputs, scalars,
+               Py_ssize_t scalar_bytes, Py_ssize_t scalar_memory, unset):
+        """Connect an executable: called once, by the runtime.
+
+        inputs: (name, shape, dtype, memory); outputs: (name, shape, dtype, memory, byte offset
+        in the arena); scalars: (name, dtype, byte offset, default); unset: parameter names.
+        """
+        cdef input_slot slot
+        cdef output_slot result
+        cdef Py_ssize_t staged = 0
+        self.executable = executable
+        self.arena = arena
+        self.input_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _ in inputs])
+        self.output_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _, _ in outputs])
+        self.scalar_specs = tuple(scalars)
+        self.n_inputs = len(inputs)
+        self.n_scalars = len(scalars)
+        places = []
+        for name, shape, dtype, memory in inputs:
+            slot.type_num = np.dtype(dtype).num
+            slot.n_dims = len(shape)
+            slot.nbytes = np.dtype(dtype).itemsize
+            for size in shape:
+                slot.nbytes *= size
+            slot.memory = memory
+            slot.staging = NULL
+            slot.first_dim = self.dims.size()
+            for size in shape:
+                self.dims.push_back(size)
+            self.slots.push_back(slot)
+            places.append(staged)
+            staged += (slot.nbytes + 63) // 64 * 64
+        # Untouched pages of a large block cost nothing, so inputs that never need staging do not.
+        self.staging = Block_create(staged, False)
+        for i in range(self.n_inputs):
+            self.slots[i].staging = <char *> self.staging.ptr + <Py_ssize_t> places[i]
+        offsets = []
+        for name, shape, dtype, memory, offset in outputs:
+            result.nbytes = np.dtype(dtype).itemsize
+            count = 1
+            for size in shape:
+                count *= size
+            result.nbytes *= count
+            result.memory = memory
+            result.home = <char *> arena.ptr + <Py_ssize_t> offset
+            self.results.push_back(result)
+            offsets.append((offset, count))
+        self.offsets = tuple(offsets)
+        self.views = tuple([self._view(i) for i in range(len(outputs))])
+        self.scalars = Block_create(scalar_bytes, True)
+        if scalar_memory >= 0:
+            executable.bind(scalar_memory, self.scalars, 0)
+        self._set_unset(unset)
+
+    def _view(self, Py_ssize_t i):
+        name, shape, dtype = self.output_specs[i]
+        view = np.frombuffer(
+            Bytes_create(
+                self.arena, <uintptr_t> self.results[i].home, self.results[i].nbytes,
+                True),
+            dtype=np.uint8) if self.results[i].nbytes else np.empty(0, np.uint8)
+        view = view.view(dtype).reshape(shape)
+        view.flags.writeable = False
+        return view
+
+    def _set_unset(self, unset):
+        """Say which parameters have no value; runs are refused while there are any."""
+        self.unset = list(unset)
+        self.ready = not self.unset
+
+    def _lock(self):
+        HostGraph_lock(self.executable)
+
+    def _unlock(self):
+        HostGraph_unlock(self.executable)
+
+    def _rebind(self, size_t memory, Block block):
+        """Point `memory` at `block` and keep it alive; the caller holds the lock."""
+        self.executable.bases[memory] = <void *> block.ptr
+        self.executable.owners[memory] = block
+
+    @property
+    def arena_ptr(self):
+        """int: address of the arena, to which the offsets of `run_slots` are relative."""
+        return self.arena.ptr
+
+    @property
+    def arena_nbytes(self):
+        """int: bytes of the arena, in which all values of a run and its outputs lie."""
+        return self.arena.nbytes
+
+    def run_slots(self, inputs, **scalars):
+        """Run on arrays given by position; the fastest way in and out.
+
+        Parameters
+        ----------
+        inputs : list of numpy.ndarray
+            One array for each declared input, in declared order, also for unused ones; exact
+            shape and dtype. Dense arrays are read where they are; others are copied first.
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Returns
+        -------
+        tuple of (int, int)
+            For each output its byte offset from `arena_ptr` and its number of elements: the same
+            tuple in every call. The bytes are readable until the next run; `output_view` gives
+            them as an array.
+
+        Raises
+        ------
+        InputError
+            Wrong number, shape, dtype or scalar, a parameter without a value: nothing was run.
+            A data fault: the outputs of this run are not to be used.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> ((offset, count),) = model.run_slots([np.array([1, 2, 3], "f4")])
+        >>> count
+        3
+        >>> model.output_view(0)
+        array([2., 4., 6.], dtype=float32)
+        """
+        Engine_begin(self)
+        try:
+            place_sequence(self, inputs)
+            if self.n_scalars or scalars:
+                Engine_place_scalars(self, scalars)
+            Engine_finish(self)
+        finally:
+            Engine_end(self)
+        return self.offsets
+
+    def run(self, inputs, out=None, stream=None, **scalars):
+        """Run on arrays given by name and return outputs that belong to the caller.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            Every declared input by name; any strides, exact shape and dtype.
+        out : sequence of numpy.ndarray, optional
+            Where to put the outputs, in output order; any strides, exact shape and dtype.
+        stream : None
+            Order of the device work; on cpu a run is over when the call returns.
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Fresh arrays in output order, or the arrays of `out`.
+
+        Raises
+        ------
+        InputError
+            A missing, unknown, misshaped or wrongly typed input, output or scalar, or a parameter
+            without a value: nothing was run. A data fault: `out` was not written.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> (y,) = model.run({"x": np.array([1, 2, 3], "f4")})
+        >>> y
+        array([2., 4., 6.], dtype=float32)
+        """
+        cdef Py_ssize_t i
+        cdef list arrays = None
+        check_stream(stream)
+        if out is not None:
+            arrays = check_out(self.output_specs, out)
+        Engine_begin(self)
+        try:
+            place_mapping(self, inputs)
+            if self.n_scalars or scalars:
+                Engine_place_scalars(self, scalars)
+            Engine_finish(self)
+            if arrays is None:
+                arrays = fresh_outputs(self)
+            else:
+                for i in range(len(arrays)):
+                    np.copyto(arrays[i], self.views[i], casting="no")
+        finally:
+            Engine_end(self)
+        return tuple(arrays)
+
+    def _run_named(self, inputs, dict scalars):
+        """Run by name and leave the outputs where they lie; raises as `run` does."""
+        Engine_begin(self)
+        try:
+            place_mapping(self, inputs)
+            if self.n_scalars or scalars:
+                Engine_place_scalars(self, scalars)
+            Engine_finish(self)
+        finally:
+            Engine_end(self)
+
+    def output_view(self, Py_ssize_t i):
+        """Return output `i` as a read-only array over the arena: the same object every time.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        numpy.ndarray
+            Shows the latest run of any thread, and keeps the memory alive.
+
+        Raises
+        ------
+        InputError
+            There is no such output.
+        """
+        if not 0 <= i < len(self.views):
+            raise InputError(f"output {i}: the graph has {len(self.views)}")
+        return self.views[i]
+
+    def _time_nodes(self, inputs, dict scalars):
+        """Run once by name and return each node's time in nanoseconds, by record id."""
+        Engine_begin(self)
+        try:
+            place_mapping(self, inputs)
+            if self.n_scalars or scalars:
+                Engine_place_scalars(self, scalars)
+            self.generation += 1
+            return HostGraph_run_timed(self.executable)
+        finally:
+            Engine_end(self)
+
+
+cdef list fresh_outputs(Engine self):
+    cdef list arrays = []
+    cdef cnp.ndarray array
+    cdef Py_ssize_t i
+    for i in range(len(self.views)):
+        array = <cnp.ndarray> self.views[i]
+        array = cnp.PyArray_EMPTY(
+            cnp.PyArray_NDIM(array), cnp.PyArray_DIMS(array), cnp.PyArray_TYPE(array), 0)
+        memcpy(cnp.PyArray_DATA(array), self.results[i].home, self.results[i].nbytes)
+        arrays.append(array)
+    return arrays

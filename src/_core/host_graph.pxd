@@ -1,0 +1,37 @@
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libcpp.vector cimport vector
+
+from fastgraph._core.types cimport host_node, host_operand
+
+
+cdef class HostProgram:
+    cdef vector[host_node] nodes
+    cdef vector[host_operand] operands
+    cdef vector[int64_t] params
+    cdef vector[int64_t] node_ids            # record id of each entry of `nodes`
+    cdef readonly object record
+    cdef readonly str isa
+    cdef readonly double cost_ns
+    cdef readonly uint32_t max_parts
+    cdef uint32_t max_operands
+
+
+cdef class HostGraph:
+    cdef readonly HostProgram program
+    cdef readonly uint32_t threads
+    cdef readonly bint release_gil
+    cdef vector[void *] bases
+    cdef vector[void *] args
+    cdef list owners
+    cdef uint64_t fault
+    cdef bint busy
+    cdef uint32_t busy_forks
+    cdef unsigned long owner_thread
+    cdef int64_t looked_ns                   # when signals were last looked for
+    cdef object __weakref__
+
+cdef int HostGraph_lock(HostGraph self) except -1
+cdef void HostGraph_unlock(HostGraph self) noexcept
+cdef int HostGraph_run(HostGraph self) except -1
+cdef int HostGraph_check_fault(HostGraph self) except -1
+cdef list HostGraph_run_timed(HostGraph self)

@@ -1,0 +1,28 @@
+// The table of this instruction set: name -> kernel, looked up once, when a graph is made.
+#include <string.h>
+
+#include "fg_kernel.h"
+
+namespace FG_NS {
+
+extern const fg_entry builtin_entries[];
+extern const fg_entry elementwise_entries[];
+extern const fg_entry matmul_entries[];
+extern const fg_entry movement_entries[];
+extern const fg_entry normalize_entries[];
+extern const fg_entry pack_entries[];
+extern const fg_entry reduce_entries[];
+
+fg_kernel lookup(const char *name) {
+  const fg_entry *const families[] = {builtin_entries,  elementwise_entries, matmul_entries,
+                                      movement_entries, normalize_entries,   pack_entries,
+                                      reduce_entries};
+  for (const fg_entry *family : families) {
+    for (const fg_entry *entry = family; entry->name; ++entry) {
+      if (strcmp(entry->name, name) == 0) return entry->run;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace FG_NS

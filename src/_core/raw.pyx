@@ -1,0 +1,87 @@
+# cython: language_level=3
+"""Raw outputs: where a run left its results, good until the next one."""
+
+from libc.stdint cimport uint64_t, uintptr_t
+
+from fastgraph._core.dispatch cimport Engine
+
+from fastgraph._core.checks import describe
+from fastgraph.errors import StaleOutputError
+
+
+def raw_outputs(Engine engine):
+    """Return a `RawOutput` for every output of the latest run of `engine`."""
+    cdef RawOutput raw
+    cdef list found = []
+    for index in range(len(engine.output_specs)):
+        raw = RawOutput.__new__(RawOutput)
+        raw.engine = engine
+        raw.index = index
+        raw.generation = engine.generation
+        found.append(raw)
+    return tuple(found)
+
+
+cdef class RawOutput:
+    """One output of `run_raw`, where it lies; stale after the next run.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+    dtype : numpy.dtype
+    size : int
+        Number of elements.
+    ptr : int
+        Address of the first element.
+    """
+
+    cdef Engine engine
+    cdef readonly Py_ssize_t index
+    cdef uint64_t generation
+
+    def __init__(self):
+        raise TypeError("raw outputs are made by run_raw")
+
+    cdef int check(self) except -1:
+        if self.engine.generation != self.generation:
+            raise StaleOutputError(
+                f"output {self.name!r} belongs to an earlier run; take its array before the next "
+                "run, or use run, whose outputs are the caller's own")
+        return 0
+
+    @property
+    def name(self):
+        return self.engine.output_specs[self.index][0]
+
+    @property
+    def shape(self):
+        return self.engine.output_specs[self.index][1]
+
+    @property
+    def dtype(self):
+        return self.engine.output_specs[self.index][2]
+
+    @property
+    def size(self):
+        return self.engine.offsets[self.index][1]
+
+    @property
+    def ptr(self):
+        self.check()
+        return <uintptr_t> self.engine.results[self.index].home
+
+    def array(self):
+        """Return the output as a read-only array without a copy.
+
+        Raises
+        ------
+        StaleOutputError
+            The graph has run again since.
+        """
+        self.check()
+        return self.engine._view(self.index)
+
+    def __repr__(self):
+        stale = ", stale" if self.engine.generation != self.generation else ""
+        return f"<RawOutput {self.name!r} {describe(self.shape, self.dtype)}{stale}>"

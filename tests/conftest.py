@@ -1,0 +1,161 @@
+"""What all tests share: the devices, the leak check, and kernels compiled for the occasion."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib.util
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import hypothesis
+import pytest
+
+try:
+    import fastgraph as fg
+    from fastgraph._core import counters
+except ImportError:
+    # Pure parts can be tested without the compiled ones; test_harness.py then fails.
+    fg = counters = None
+
+NATIVE_SOURCE = Path(__file__).with_name("native_kernels.c")
+
+# Workers may still be dropping what a finished call held.
+SETTLE_SECONDS = 1.0
+
+
+def cuda_problem() -> str | None:
+    """Why the ``cuda`` device cannot be tested here, or None."""
+    if counters is None or not importlib.util.find_spec("fastgraph._core.cuda_graph"):
+        return "this build has no cuda modules"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return str(error)
+    count = ctypes.c_int(0)
+    if code := driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return f"the driver answers with error {code}"
+    return None if count.value else "the driver sees no device"
+
+
+CUDA_PROBLEM = cuda_problem()
+DEVICES = ("cpu",) if CUDA_PROBLEM else ("cpu", "cuda")
+
+_outcome = pytest.StashKey[bool]()
+
+# The counters at the end of the last test that passed.
+_settled: dict[str, int] = {}
+
+# Times vary with the machine; a test that means to bound one does so itself.
+hypothesis.settings.register_profile("fastgraph", deadline=None)
+hypothesis.settings.load_profile("fastgraph")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-cuda",
+        action="store_true",
+        help="fail when the cuda device cannot be tested, instead of leaving its tests out",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--require-cuda") and CUDA_PROBLEM:
+        raise pytest.UsageError(f"--require-cuda: {CUDA_PROBLEM}")
+
+
+def pytest_report_header() -> str:
+    return f"devices: {', '.join(DEVICES)}" + (f" (cuda: {CUDA_PROBLEM})" if CUDA_PROBLEM else "")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests marked ``cuda`` out where there is none."""
+    if not CUDA_PROBLEM:
+        return
+    left_out = [item for item in items if item.get_closest_marker("cuda")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("cuda")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.stash[_outcome] = report.passed
+    return report
+
+
+@pytest.fixture(scope="session", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device that this machine can test."""
+    return request.param
+
+
+def growth(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """Counters that are higher than before, each with by how much."""
+    return {
+        name: count - before.get(name, 0)
+        for name, count in after.items()
+        if count > before.get(name, 0)
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test leaves as many live objects and bytes as it found."""
+    if counters is None:
+        yield
+        return
+    before = counters.snapshot()
+    if before != _settled:
+        # Garbage of a fixture or of a failed test would hide as much of a leak of this one.
+        gc.collect()
+        before = counters.snapshot()
+    yield
+    if not request.node.stash.get(_outcome, False):
+        return  # the traceback of a failed test holds its objects
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while leaked := growth(before, counters.snapshot()):
+        gc.collect()
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test left alive: {leaked}")
+        time.sleep(0.001)
+    _settled.clear()
+    _settled.update(counters.snapshot())
+
+
+SIGNATURES = {
+    "add": "float *out, const float *a, const float *b, int32_t n",
+    "scaled": "float *out, const float *a, const float *b, float s, int32_t n",
+    "fill": "float *out, float value, int32_t n",
+    "inc": "float *buf, float delta, int32_t n",
+    "dims": "int32_t *out",
+}
+
+
+@pytest.fixture(scope="session")
+def native_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """``native_kernels.c``, compiled by the system's C compiler and loaded."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "g++"))), None)
+    if compiler is None:
+        pytest.fail("these tests need a C compiler: cc, gcc or g++")
+    library = tmp_path_factory.mktemp("native") / "kernels.so"
+    command = [compiler, "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*command, "-o", str(library), str(NATIVE_SOURCE)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="session")
+def native_kernels(native_library: ctypes.CDLL) -> SimpleNamespace:
+    """The kernels ``add scaled fill inc dims`` as `fastgraph.NativeKernel`, by attribute."""
+
+    def kernel(name: str) -> fg.NativeKernel:
+        address = ctypes.cast(getattr(native_library, name), ctypes.c_void_p).value
+        return fg.NativeKernel(address, SIGNATURES[name], name=name, owner=native_library)
+
+    return SimpleNamespace(**{name: kernel(name) for name in SIGNATURES})

@@ -1,0 +1,52 @@
+// Kernels in the ABI of native host kernels: args[i] is the address of argument i's value, so for a
+// pointer the address of a variable that holds it; dims is grid x, y, z, block x, y, z. A node is
+// one call, which does the work of all its threads.
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static int32_t count(const int32_t dims[6], int32_t n) {
+  int64_t threads = (int64_t)dims[0] * dims[1] * dims[2] * dims[3] * dims[4] * dims[5];
+  return threads < n ? (int32_t)threads : n;
+}
+
+void add(void *const *args, const int32_t dims[6]) {
+  float *out = *(float *const *)args[0];
+  const float *a = *(const float *const *)args[1], *b = *(const float *const *)args[2];
+  int32_t n = count(dims, *(const int32_t *)args[3]);
+  for (int32_t i = 0; i < n; i++) out[i] = a[i] + b[i];
+}
+
+void scaled(void *const *args, const int32_t dims[6]) {
+  float *out = *(float *const *)args[0];
+  const float *a = *(const float *const *)args[1], *b = *(const float *const *)args[2];
+  float s = *(const float *)args[3];
+  int32_t n = count(dims, *(const int32_t *)args[4]);
+  for (int32_t i = 0; i < n; i++) out[i] = (a[i] + b[i]) * s;
+}
+
+void fill(void *const *args, const int32_t dims[6]) {
+  float *out = *(float *const *)args[0];
+  float v = *(const float *)args[1];
+  int32_t n = count(dims, *(const int32_t *)args[2]);
+  for (int32_t i = 0; i < n; i++) out[i] = v;
+}
+
+void inc(void *const *args, const int32_t dims[6]) {
+  float *buf = *(float *const *)args[0];
+  float d = *(const float *)args[1];
+  int32_t n = count(dims, *(const int32_t *)args[2]);
+  for (int32_t i = 0; i < n; i++) buf[i] += d;
+}
+
+// Writes the six dimensions that it was called with.
+void dims(void *const *args, const int32_t dims[6]) {
+  memcpy(*(int32_t *const *)args[0], dims, 6 * sizeof(int32_t));
+}
+
+#ifdef __cplusplus
+}
+#endif

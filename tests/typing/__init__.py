@@ -1,0 +1,1 @@
+"""Uses of the public API that mypy checks; they are not run."""

@@ -1,0 +1,43 @@
+"""Compiling and running."""
+
+from pathlib import Path
+from typing import Any, assert_type
+
+import numpy as np
+
+import fastgraph as fg
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+session = fg.Session("cpu", threads=2, release_gil="auto")
+model = session.compile(fg.Graph())
+assert_type(model, fg.CompiledGraph)
+assert_type(fg.load("model.onnx"), fg.CompiledGraph)
+assert_type(fg.load(Path("model.onnx"), device="cpu", dims={"batch": 1}), fg.CompiledGraph)
+assert_type(fg.load(b"bytes", threads=1), fg.CompiledGraph)
+
+image: Array = np.zeros((1, 784), "f4")
+model.set_param("w", image)
+model.set_params({"w": image})
+assert_type(model.run({"x": image}), tuple[Array, ...])
+assert_type(model.run({"x": image}, position=3), tuple[Array, ...])
+assert_type(model.run_slots([image]), tuple[tuple[int, int], ...])
+assert_type(model.arena_ptr, int)
+assert_type(model.arena_nbytes, int)
+assert_type(model.output_view(0), Array)
+assert_type(model.capabilities, frozenset[str])
+assert_type(model.clone(), fg.CompiledGraph)
+assert_type(model.graph, fg.DeviceGraph)
+assert_type(model.summary(), str)
+for raw in model.run_raw({"x": image}):
+    assert_type(raw.array(), Array)
+    assert_type(raw.ptr, int)
+
+step = model.bind({"x": image})
+step()
+
+# What is ignored must be an error: an unused ignore is one itself.
+fg.Session("cpu", release_gil="sometimes")  # type: ignore[arg-type]
+session.compile("model.onnx")  # type: ignore[arg-type]
+model.run([image])  # type: ignore[arg-type]
+model.set_param("w")  # type: ignore[call-arg]
