@@ -198,7 +198,8 @@ def plan(Order order, sizes, writers, users, pinned=(), inplace=(), Py_ssize_t a
 
     Examples
     --------
-    >>> from fastgraph._core.arena import Order, plan
+    >>> from fastgraph._core.arena import plan
+    >>> from fastgraph._core.order import Order
     >>> chain = Order([[], [0], [1]])
     >>> plan(chain, [64, 64, 64], [[0], [1], [2]], [[1], [2], []])
     ([0, 64, 0], 128)

@@ -8,6 +8,7 @@ cdef class Block:
     cdef readonly uintptr_t ptr
     cdef readonly Py_ssize_t nbytes
     cdef bint mapped
+    cdef bint owned                      # freed by this object; not cleared by the collector
     cdef object owner
 
 
@@ -28,6 +29,7 @@ cdef class Buffer:
     cdef Py_ssize_t[32] c_shape
     cdef Py_ssize_t[32] c_strides
     cdef bytes format
+    cdef bint counted
     cdef object __weakref__
 
 cdef Block Block_create(Py_ssize_t nbytes, bint zero)

@@ -6,7 +6,7 @@ import numpy as np
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free
 from libc.string cimport memset
-from cpython.buffer cimport PyBUF_FORMAT
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_WRITABLE
 
 from fastgraph._core.counters cimport BLOCK_BYTES, BLOCKS, BUFFERS, counters_add
 from fastgraph.errors import InputError, OutOfMemoryError
@@ -38,13 +38,14 @@ cdef class Block:
         self.ptr = 0
         self.nbytes = 0
         self.mapped = False
+        self.owned = False
         self.owner = None
 
     def __init__(self):
         raise TypeError("blocks are made by fastgraph._core.buffer.allocate")
 
     def __dealloc__(self):
-        if self.ptr == 0 or self.owner is not None:
+        if not self.owned:
             return
         if self.mapped:
             munmap(<void *> self.ptr, round_up(self.nbytes, HUGE_PAGE))
@@ -79,6 +80,7 @@ cdef Block Block_create(Py_ssize_t nbytes, bint zero):
         raise OutOfMemoryError(f"the host has no {nbytes} bytes left")
     self.ptr = <uintptr_t> memory
     self.nbytes = nbytes
+    self.owned = True
     counters_add(BLOCKS, 1)
     counters_add(BLOCK_BYTES, nbytes)
     return self
@@ -117,6 +119,8 @@ cdef class Bytes:
     """Bytes of a block, for NumPy, writable or not; keeps the block alive."""
 
     def __getbuffer__(self, Py_buffer *info, int flags):
+        if flags & PyBUF_WRITABLE and not self.writable:
+            raise BufferError("these bytes belong to a graph and are read-only")
         info.buf = <void *> self.at
         info.obj = self
         info.len = self.nbytes
@@ -169,12 +173,14 @@ cdef class Buffer:
     def __cinit__(self):
         self.block = None
         self.nbytes = 0
+        self.counted = False
 
     def __init__(self):
         raise TypeError("buffers are made by a DeviceContext: create_buffer, to_device")
 
     def __dealloc__(self):
-        if self.block is not None:
+        # A collected cycle has cleared `block` by now, so a flag tells what was counted.
+        if self.counted:
             counters_add(BUFFERS, -1)
 
     @property
@@ -303,5 +309,6 @@ def view(Block block, Py_ssize_t offset, shape, dtype, str device):
     except ValueError:
         self.format = None
     self.block = block
+    self.counted = True
     counters_add(BUFFERS, 1)
     return self

@@ -83,6 +83,9 @@ def check_out(tuple specs, out):
     """Return `out` as a list of arrays that fit the outputs `specs`, or raise InputError."""
     if isinstance(out, dict):
         raise InputError("out is a sequence of arrays in output order, not a mapping")
+    if isinstance(out, (str, bytes)) or not hasattr(out, "__iter__"):
+        raise InputError(
+            f"out is a sequence of arrays in output order, not {type(out).__name__}")
     arrays = list(out)
     if len(arrays) != len(specs):
         raise InputError(
@@ -104,6 +107,21 @@ def check_output(tuple spec, array):
             f"{describe(array.shape, array.dtype)}")
     if not array.flags.writeable:
         raise InputError(f"the array for output {name!r} is read-only")
+    if overlaps_itself(array):
+        raise InputError(f"the array for output {name!r} has the same bytes for several elements")
+
+
+cdef bint overlaps_itself(array):
+    """Tell whether axes may step over each other: no array that NumPy makes writable does."""
+    reach = array.itemsize
+    if not array.size:
+        return False
+    for stride, size in sorted(
+            [(abs(s), n) for s, n in zip(array.strides, array.shape) if n > 1]):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def check_disjoint(arrays, names):

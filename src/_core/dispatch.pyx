@@ -59,7 +59,13 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
 
 cdef int stage(Engine self, Py_ssize_t i, cnp.ndarray array) except -1:
     cdef input_slot *slot = &self.slots[i]
-    cdef cnp.ndarray home = cnp.PyArray_SimpleNewFromData(
+    cdef cnp.ndarray home
+    if PyArray_ISCARRAY_RO(array):
+        # Without giving up the GIL, which PyArray_CopyInto does: see place_sequence.
+        memcpy(slot.staging, cnp.PyArray_DATA(array), slot.nbytes)
+        self.executable.bases[slot.memory] = slot.staging
+        return 0
+    home = cnp.PyArray_SimpleNewFromData(
         slot.n_dims, <cnp.npy_intp *> (self.dims.data() + slot.first_dim), slot.type_num,
         slot.staging)
     if cnp.PyArray_CopyInto(home, array) < 0:
@@ -90,7 +96,8 @@ cdef int place_sequence(Engine self, object inputs) except -1:
             f"{[spec[0] for spec in self.input_specs]}")
     if plain:
         for i in range(self.n_inputs):
-            plain = plain and PyArray_CheckExact(<object> PyList_GET_ITEM(inputs, i))
+            plain = (plain and PyArray_CheckExact(<object> PyList_GET_ITEM(inputs, i))
+                     and PyArray_ISCARRAY_RO(<cnp.ndarray> PyList_GET_ITEM(inputs, i)))
         if plain:
             # No Python code runs and the GIL is kept to the end: the caller's list will do.
             return place_list(self, inputs)
@@ -148,12 +155,23 @@ cdef int Engine_begin(Engine self) except -1:
     """Take the graph for a run; the caller ends it with `Engine_end`."""
     if not self.ready:
         raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
-    return HostGraph_lock(self.executable)
+    return Engine_lock(self)
+
+
+cdef int Engine_lock(Engine self) except -1:
+    cdef bint cut_off = self.executable.busy
+    HostGraph_lock(self.executable)
+    if cut_off:
+        # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.
+        for i in range(<Py_ssize_t> self.results.size()):
+            self.executable.bases[self.results[i].memory] = self.results[i].home
+    return 0
 
 
 cdef void Engine_end(Engine self) noexcept:
-    if self.held is not None:
-        self.held = None
+    # What dies with these arrays may run code that enters this graph.
+    cdef list held = self.held
+    self.held = None
     HostGraph_unlock(self.executable)
 
 
@@ -226,7 +244,8 @@ cdef class Engine:
         self.scalars = Block_create(scalar_bytes, True)
         if scalar_memory >= 0:
             executable.bind(scalar_memory, self.scalars, 0)
-        self._set_unset(unset)
+        self.unset = unset
+        self.ready = not self.unset
 
     def _view(self, Py_ssize_t i):
         name, shape, dtype = self.output_specs[i]
@@ -239,21 +258,33 @@ cdef class Engine:
         view.flags.writeable = False
         return view
 
-    def _set_unset(self, unset):
-        """Say which parameters have no value; runs are refused while there are any."""
-        self.unset = list(unset)
-        self.ready = not self.unset
+    def _locked(self, work):
+        """Return ``work()``, called with the lock; in Cython, so that no signal can leave it held."""
+        Engine_lock(self)
+        try:
+            return work()
+        finally:
+            HostGraph_unlock(self.executable)
 
-    def _lock(self):
-        HostGraph_lock(self.executable)
+    def _adopt(self, params, list places, list unset):
+        """Take over new parameters; the caller holds the lock.
 
-    def _unlock(self):
-        HostGraph_unlock(self.executable)
+        No Python code runs here, so neither a signal nor another thread sees half of it.
 
-    def _rebind(self, size_t memory, Block block):
-        """Point `memory` at `block` and keep it alive; the caller holds the lock."""
-        self.executable.bases[memory] = <void *> block.ptr
-        self.executable.owners[memory] = block
+        params: what ``_params`` becomes; places: (memory, block) to rebind; unset: names of
+        parameters without a value.
+        """
+        cdef Block block
+        cdef size_t memory
+        cdef list old = self.executable.owners
+        cdef list owners = list(old)
+        for memory, block in places:
+            self.executable.bases[memory] = <void *> block.ptr
+            owners[memory] = block
+        self.executable.owners = owners
+        self.unset = unset
+        self.ready = not unset
+        self._params = params
 
     @property
     def arena_ptr(self):
@@ -369,13 +400,17 @@ cdef class Engine:
         return tuple(arrays)
 
     def _run_named(self, inputs, dict scalars):
-        """Run by name and leave the outputs where they lie; raises as `run` does."""
+        """Run by name, leave the outputs where they lie and return the run's number.
+
+        Raises as `run` does.
+        """
         Engine_begin(self)
         try:
             place_mapping(self, inputs)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             Engine_finish(self)
+            return self.generation
         finally:
             Engine_end(self)
 

@@ -27,6 +27,8 @@ cdef extern from "Python.h":
 cdef int64_t SIGNAL_INTERVAL_NS = 20_000_000
 # Below this estimate a run keeps the GIL: handing it over costs more than the run.
 cdef double KEEP_GIL_NS = 200_000.0
+# After so many naps a thread that waits for a graph has it next.
+cdef int PATIENCE = 20
 
 
 cdef class HostProgram:
@@ -201,7 +203,8 @@ def instantiate(HostProgram program, dict bindings, uint32_t threads=1, release_
         raise InputError(f"release_gil is {release_gil!r}; 'auto', True and False are possible")
     self.program = program
     self.threads = threads
-    self.release_gil = (program.cost_ns >= KEEP_GIL_NS) if release_gil == "auto" else release_gil
+    self.release_gil = (
+        program.cost_ns / threads >= KEEP_GIL_NS if release_gil == "auto" else release_gil)
     self.bases.resize(len(program.record.memories), NULL)
     self.args.resize(program.max_operands + 1, NULL)
     self.owners = [None] * len(program.record.memories)
@@ -215,13 +218,24 @@ cdef int HostGraph_lock(HostGraph self) except -1:
     """Take the graph for this thread. The GIL is held on entry and exit, not while waiting."""
     cdef unsigned long me = PyThread_get_thread_ident()
     cdef int polls = 0
-    while self.busy and self.busy_forks == pool_forks():
-        if self.owner_thread == me:
+    if (self.busy or self.reserved) and self.busy_forks != pool_forks():
+        self.busy = False                # the threads that had it or wanted it are the parent's
+        self.reserved = 0
+    while self.busy or (self.reserved and self.reserved != me):
+        if self.busy and self.owner_thread == me:
             raise GraphError("this graph is running in this very thread (from a signal handler?)")
-        pool_nap()
-        polls += 1
-        if polls % 20 == 0 and PyErr_CheckSignals() != 0:
-            return -1
+        if polls >= PATIENCE and not self.reserved:
+            self.reserved = me           # else threads that run in a loop keep it for ever
+        try:
+            pool_nap()
+            polls += 1
+            if polls % PATIENCE == 0:
+                PyErr_CheckSignals()
+        except BaseException:
+            if self.reserved == me:
+                self.reserved = 0
+            raise
+    self.reserved = 0
     self.busy = True
     self.busy_forks = pool_forks()
     self.owner_thread = me

@@ -28,7 +28,7 @@ cdef class Order:
 
     Examples
     --------
-    >>> from fastgraph._core.arena import Order
+    >>> from fastgraph._core.order import Order
     >>> order = Order([[], [0], [0], [1, 2]])
     >>> order.before(0, 3), order.before(1, 2)
     (True, False)

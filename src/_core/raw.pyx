@@ -9,15 +9,15 @@ from fastgraph._core.checks import describe
 from fastgraph.errors import StaleOutputError
 
 
-def raw_outputs(Engine engine):
-    """Return a `RawOutput` for every output of the latest run of `engine`."""
+def raw_outputs(Engine engine, uint64_t generation):
+    """Return a `RawOutput` for every output of that run of `engine`, which may be over already."""
     cdef RawOutput raw
     cdef list found = []
     for index in range(len(engine.output_specs)):
         raw = RawOutput.__new__(RawOutput)
         raw.engine = engine
         raw.index = index
-        raw.generation = engine.generation
+        raw.generation = generation
         found.append(raw)
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import importlib
 import pkgutil
@@ -30,6 +31,7 @@ def failures_of(test: doctest.DocTest) -> str:
     complaints: list[str] = []
     runner = doctest.DocTestRunner(verbose=False)
     runner.run(test, out=complaints.append, clear_globs=False)
+    builtins.__dict__.pop("_", None)  # where the last example's result would live on
     return "".join(complaints)
 
 

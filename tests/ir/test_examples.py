@@ -6,9 +6,10 @@ import doctest
 import importlib
 import pkgutil
 
+import pytest
+
 import fastgraph.ir
 import fastgraph.passes
-import pytest
 from fastgraph.ir.ops.registry import FUNCTIONS
 
 MODULES = [

@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+
 from fastgraph.errors import GraphError, InputError
 from fastgraph.ir import Graph, Value, ops, reference
 
@@ -138,7 +139,7 @@ def test_sites(graph):
         (lambda f, i: f + np.zeros((4,), "f4"), ["add", "(2, 3) and (4,)", "axis -1"]),
         (lambda f, i: i.astype("int32") + 2**31, ["2147483648", "int32", "2147483647"]),
         (lambda f, i: f + "1", ["add", "str"]),
-        (lambda f, i: f + [1.0, 2.0, 3.0], ["add", "list"]),
+        (lambda f, i: ops.add(f, [1.0, 2.0, 3.0]), ["add", "list"]),
         (lambda f, i: ops.sum(f, axis=2), ["sum", "axis 2", "-2 to 1"]),
         (lambda f, i: ops.sum(f, axis=(0, -2)), ["sum", "twice"]),
         (lambda f, i: ops.sum(f, axis=1.0), ["sum", "1.0"]),
@@ -179,6 +180,28 @@ def test_operators_refuse(graph, call, words):
         call(f, i)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f, i: f + np.zeros(4, "f4"),
+        lambda f, i: ops.add(x1=np.zeros(4, "f4"), x2=f),
+        lambda f, i: ops.concat([i.astype("int32"), i[:, :1]]),
+        lambda f, i: ops.clip(f, 0, np.zeros(4, "f4")),
+        lambda f, i: ops.take(f, 9),
+        lambda f, i: ops.where(f, 1.0, 2.0),
+    ],
+)
+def test_what_is_refused_leaves_nothing(graph, call):
+    f, i = graph.input("f", (2, 3)), graph.input("i", (2, 3), "int64")
+    i.astype("int32")
+    before = list(graph.nodes)
+    with pytest.raises(GraphError):
+        call(f, i)
+    left = [node for node in graph.nodes if node not in before]
+    assert [node.op for node in left if node.op not in ("astype", "slice")] == []
+    assert (f + 1).node.name == "add"
 
 
 def test_a_result_too_large(graph):

@@ -37,7 +37,10 @@ def test_digits_becomes_the_graph_that_was_written() -> None:
     assert [v.name for v in graph.params] == names
     assert all(v.node.attrs["initial"].shape == v.shape for v in graph.params)
     assert [(name, v.shape) for name, v in graph.outputs] == [("probabilities", (3, 10))]
-    assert {"fc0", "gelu0", "softmax"} <= {n.name for n in graph.nodes}
+    operators = {n.name: n.op for n in graph.nodes}
+    assert {"fc0": "matmul", "gelu0": "gelu", "softmax": "softmax"}.items() <= operators.items()
+    assert operators["pixel_scale"] == "constant"
+    assert next(n for n in graph.nodes if n.name == "gelu0").site == "ONNX Gelu 'gelu0'"
 
 
 def test_path_bytes_and_views_of_bytes_are_the_same(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+
 from fastgraph.ir import Graph, Value, ops
 
 SHAPES = ((), (1,), (4,), (3, 4), (1, 4), (3, 1), (4, 4), (2, 3, 4), (2, 1, 4), (0, 4))
@@ -14,12 +16,13 @@ UNARY = (
     lambda x: ops.gelu(x, "tanh"), lambda x: x * ops.sigmoid(x), lambda x: x**2,
     lambda x: ops.astype(x, "int32").astype("float32"), lambda x: x * 0.5, lambda x: 1 - x,
 )  # fmt: skip
+MOVES = ("reshape", "transpose", "slice", "broadcast", "take", "sum", "norm", "softmax")
 BINARY = (ops.add, ops.subtract, ops.multiply, ops.maximum, lambda a, b: ops.where(a > b, a, b * 2))
 
 
 def shaped(draw: Any, x: Value) -> Value:
     """Apply one operator that moves or reduces elements."""
-    kind = draw(st.sampled_from("reshape transpose slice broadcast take sum norm softmax".split()))
+    kind = draw(st.sampled_from(MOVES))
     if kind == "reshape":
         flat = x.reshape(x.size)
         return flat.reshape(2, x.size // 2) if x.size and x.size % 2 == 0 else flat
@@ -43,26 +46,55 @@ def shaped(draw: Any, x: Value) -> Value:
     return ops.relu(x)
 
 
+def layered(draw: Any, values: list[Value]) -> Value:
+    """Apply what models are made of: a product with its epilogue, a norm with its residual."""
+    graph = values[0].graph
+    x = draw(st.sampled_from([value for value in values if value.shape[-1:] == (4,)]))
+    same = [value for value in values if value.shape == x.shape]
+    count = len(graph.params)
+    row = graph.param(f"row{count}", draw(st.sampled_from(((4,), (1, 4)))))
+    kind = draw(st.sampled_from(("product", "norm", "written norm")))
+    if kind == "product":
+        w = draw(st.sampled_from([value for value in values if value.shape == (4, 4)]))
+        found = x @ draw(st.sampled_from((w, w.T, w * 2)))
+        for step in draw(st.lists(st.sampled_from(("bias", "activation", "residual")), max_size=3)):
+            if step == "activation":
+                found = draw(st.sampled_from(UNARY))(found)
+            else:
+                found = found + (row if step == "bias" else draw(st.sampled_from(same)))
+        return found
+    x = draw(st.sampled_from((x, x + draw(st.sampled_from(same)))))
+    if kind == "norm":
+        return ops.layer_norm(x, row.reshape(4)) if draw(st.booleans()) else ops.rms_norm(x)
+    d = x - ops.mean(x, axis=-1, keepdims=True)
+    return d / ops.sqrt(ops.mean(d * d, axis=-1, keepdims=True) + 0.1) * row + 1
+
+
 @st.composite
 def graphs(draw: Any) -> Graph:
-    """Draw a graph of up to 20 operators upon inputs, parameters, constants and a scalar."""
+    """Draw a graph of up to 15 steps upon inputs, parameters, constants and a scalar.
+
+    What nothing reads is an output, so that no step is dead; some that are read are outputs too.
+    """
     graph = Graph("random")
     random = np.random.default_rng(draw(st.integers(0, 99)))
     values = [graph.scalar("s", "float32", 0.5), graph.input("square", (4, 4))]
-    for i, shape in enumerate(draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=5))):
+    values.append(graph.param("weight", (4, 4)))
+    for i, shape in enumerate(draw(st.lists(st.sampled_from(SHAPES), max_size=3))):
         make = draw(st.sampled_from(("input", "param", "constant")))
         if make == "constant":
             values.append(graph.constant(random.normal(size=shape).astype("f4")))
         else:
             values.append(getattr(graph, make)(f"{make}{i}", shape))
-    for _ in range(draw(st.integers(1, 20))):
-        x = draw(st.sampled_from(values))
-        kind = draw(st.sampled_from(("unary", "binary", "binary", "matmul", "shaped")))
-        found = None
+    for _ in range(draw(st.integers(1, 15))):
+        x = draw(st.sampled_from(values[-4:] * 3 + values))
+        kind = draw(st.sampled_from(("unary", "binary", "layered", "matmul", "shaped")))
         if kind == "unary":
             found = draw(st.sampled_from(UNARY))(x)
         elif kind == "shaped":
             found = shaped(draw, x)
+        elif kind == "layered":
+            found = layered(draw, values)
         else:
             fits = [y for y in values if multiplies(x, y)] if kind == "matmul" else []
             if fits:
@@ -71,11 +103,13 @@ def graphs(draw: Any) -> Graph:
                 fits = [y for y in values if broadcasts(x, y)]
                 found = draw(st.sampled_from(BINARY))(x, draw(st.sampled_from(fits)))
         if found.size < 4096 and found.ndim < 5:
-            values.append(found)
-    last = values[-1]
-    graph.output(last, "last")
-    for i, value in enumerate(draw(st.lists(st.sampled_from(values), max_size=2))):
-        graph.output(value, f"more{i}")
+            values.append(ops.tanh(found) if draw(st.integers(0, 3)) == 0 else found)
+    read = {value for node in graph.nodes for value in node.inputs}
+    for i, value in enumerate(values):
+        if (value not in read and not value.node.is_leaf) or draw(st.integers(0, 9)) == 0:
+            graph.output(value, f"y{i}")
+    if not graph.outputs:
+        graph.output(values[-1], "y")
     return graph
 
 
@@ -112,7 +146,7 @@ def mlp(sizes: tuple[int, ...] = (784, 512, 512, 10), rows: int = 1) -> Graph:
     """Return a perceptron with gelu between its layers."""
     graph = Graph("mlp")
     x = graph.input("x", (rows, sizes[0]))
-    for i, (k, n) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (k, n) in enumerate(pairwise(sizes)):
         x = x @ graph.param(f"w{i}", (k, n)) + graph.param(f"b{i}", (n,))
         if i + 2 < len(sizes):
             x = ops.gelu(x)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+
 from fastgraph.errors import InputError
 from fastgraph.ir import Graph, ops, reference
 from fastgraph.passes import canonicalise, dead, fold, optimise, schedule
-
 from tests.passes.graphs import arguments
 
 
@@ -24,9 +24,7 @@ def canonical(graph, value):
     found = dead.run(canonicalise.run(graph))
     data = arguments(graph)
     wanted = reference.evaluate(graph, **data)["y"]
-    np.testing.assert_allclose(
-        reference.evaluate(found, **data)["y"], wanted, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(reference.evaluate(found, **data)["y"], wanted, rtol=1e-4, atol=1e-5)
     return [node for node in found.nodes if not node.is_leaf]
 
 

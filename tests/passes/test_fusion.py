@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from fastgraph.ir import Graph, ops, reference
 from fastgraph.passes import optimise
 from fastgraph.passes.regions import MAX_INPUTS, MAX_INSTRUCTIONS
-
 from tests.passes.graphs import arguments, encoder, mlp
 
 
@@ -68,9 +68,7 @@ def test_the_classic_example(graph):
         optimise(graph).graph, {"x": np.eye(4, dtype="f4")[:2]},
         {"w": np.eye(4, dtype="f4")[:, :3], "b": np.float32([0.5, -0.5, 0])},
     )["y"]  # fmt: skip
-    np.testing.assert_allclose(
-        y, [[1.39979, -0.15427, 0], [0.34573, 0.34573, 0]], atol=1e-5
-    )
+    np.testing.assert_allclose(y, [[1.39979, -0.15427, 0], [0.34573, 0.34573, 0]], atol=1e-5)
     assert (node.name, node.attrs["k"], node.attrs["n"]) == ("matmul", 4, 3)
 
 
@@ -184,6 +182,19 @@ def test_numbers_go_into_the_region(graph):
     assert all(type(number) is float for number in numbers)
 
 
+def test_numbers_with_axes_keep_the_shape(graph):
+    graph.output(graph.input("a", ()) + np.float32([[1]]), "y")
+    assert run_ops(graph) == ["region"]
+    assert only(graph, "region").outputs[0].shape == (1, 1)
+
+
+def test_what_parameters_decide_is_not_done_in_the_run(graph):
+    x, w = graph.input("x", (4,)), graph.param("w", (4,))
+    graph.output(x + ops.exp(w * 2), "y")
+    assert run_ops(graph) == ["region"]
+    assert instructions(only(graph, "region")) == ["add"]
+
+
 def test_a_region_of_mixed_dtypes(graph):
     a, i = graph.input("a", (4,)), graph.input("i", (4,), "int64")
     graph.output(ops.where(i > 2, a, i.astype("float32")), "y")
@@ -221,6 +232,25 @@ def test_norm_and_residual(graph):
     node = only(graph, "rms_norm")
     assert node.attrs["residual"]
     assert len(node.outputs) == 1
+
+
+def test_a_norm_of_a_broadcast_sum(graph):
+    a, b = graph.input("a", (3, 4)), graph.input("b", (4,))
+    graph.output(ops.layer_norm(a + b), "y")
+    assert run_ops(graph) == ["region", "layer_norm"]
+
+
+def test_a_product_of_parameters_takes_nothing_of_the_run(graph):
+    x, v, w = graph.input("x", (2, 3)), graph.param("v", (2, 4)), graph.param("w", (4, 3))
+    graph.output(ops.relu(v @ w + x), "y")
+    assert run_ops(graph) == ["region"]
+    assert [n.op for n in optimise(graph).set_nodes] == ["pack_weight", "fused_matmul"]
+
+
+def test_a_bias_with_more_axes(graph):
+    x, w, b = graph.input("x", (2, 4)), graph.param("w", (4, 3)), graph.param("b", (1, 1, 3))
+    graph.output(ops.relu(x @ w + b), "y")
+    assert run_ops(graph) == ["fused_matmul", "reshape"]
 
 
 def test_norm_and_residual_that_is_seen(graph):

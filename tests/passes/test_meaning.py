@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+
 from fastgraph.ir import Graph, ops, reference
 from fastgraph.ir.ops.registry import ELEMENTWISE, OPS
 from fastgraph.passes import canonicalise, dead, fold, optimise, schedule, setprogram
 from fastgraph.passes import fuse as fuse_pass
-from hypothesis import given, settings
-
 from tests.passes.graphs import arguments, encoder, graphs, mlp
 
 LOWERED = {

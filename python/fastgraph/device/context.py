@@ -107,9 +107,7 @@ class DeviceContext:
             page * os.sysconf("SC_PHYS_PAGES"),
         )
 
-    def create_buffer(
-        self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
-    ) -> Buffer:
+    def create_buffer(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Buffer:
         """Return a new zero-filled buffer.
 
         Parameters
@@ -174,7 +172,7 @@ class DeviceContext:
             Sizes or dtypes differ, `dst` is read-only. Nothing was copied.
         """
         target, source = np.asarray(dst), np.asarray(src)
-        if not (isinstance(dst, Buffer) or isinstance(dst, np.ndarray)):
+        if not isinstance(dst, Buffer | np.ndarray):
             raise InputError(f"copy writes to a buffer or an array, not {type(dst).__name__}")
         if target.shape != source.shape or target.dtype != source.dtype:
             raise InputError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph.errors import GraphError
+from fastgraph.ir.literals import frozen, scalar_array
 from fastgraph.ir.opdef import OPS
 from fastgraph.ir.types import Spec, check_dtype, check_shape, check_size
 from fastgraph.ir.value import LEAVES, Node, Value
@@ -27,18 +28,6 @@ def calling_site() -> str:
             return ""
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-
-
-def frozen(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return `array` dense and read-only, copied unless nobody can write to its bytes."""
-    base: Any = array
-    while isinstance(base, np.ndarray) and not base.flags.writeable and base.base is not None:
-        base = base.base
-    if isinstance(base, bytes) and array.flags.c_contiguous and array.flags.aligned:
-        return array
-    copy = np.array(array, order="C", copy=True)
-    copy.flags.writeable = False
-    return copy
 
 
 class Graph:
@@ -276,6 +265,12 @@ class Graph:
             check_size(shape, dtype, op)
         return self._append(op, tuple(inputs), attrs, specs)
 
+    def truncate(self, count: int) -> None:
+        """Drop all nodes but the first `count`; none dropped may be declared or an output."""
+        for node in self.nodes[count:]:
+            del self._by_name[node.name]
+        del self.nodes[count:]
+
     def annotate(self, name: str | None = None, site: str | None = None) -> None:
         """Give the nodes written from now on this name (made unique) and site; None: as usual."""
         self._next_name = name or None
@@ -301,9 +296,7 @@ class Graph:
         """
         name = node.name if node.name not in self._by_name else self._unique(node.name)
         twin = Node(self, node.op, tuple(inputs), dict(node.attrs), name, node.site)
-        twin.outputs = tuple(
-            [Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs]
-        )
+        twin.outputs = tuple([Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs])
         self.nodes.append(twin)
         self._by_name[name] = twin
         declared = {"input": self.inputs, "param": self.params, "scalar": self.scalars}
@@ -379,25 +372,3 @@ def check_name(name: Any, what: str) -> None:
     """Raise GraphError naming `what` unless `name` is a non-empty str."""
     if not isinstance(name, str) or not name:
         raise GraphError(f"{what}: a name must be a non-empty str, found {name!r}")
-
-
-def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return `number` as a 0-d array; GraphError naming `what` if it does not fit."""
-    if not isinstance(number, bool | int | float | np.generic):
-        raise GraphError(f"{what} must be a number, found {number!r}")
-    if not np.can_cast(np.result_type(number, dtype), dtype, "same_kind"):
-        raise GraphError(f"{what} {number!r} does not go into {dtype.name} without loss")
-    try:
-        with np.errstate(over="ignore"):
-            array = (
-                np.asarray(number).astype(dtype)
-                if isinstance(number, np.generic)
-                else (np.array(number, dtype=dtype))
-            )
-    except OverflowError:
-        info = np.iinfo(dtype) if dtype.kind == "i" else None
-        limit = f": allowed are {info.min} to {info.max}" if info else ""
-        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}{limit}") from None
-    if dtype.kind == "i" and isinstance(number, np.generic) and array != number:
-        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}")
-    return array

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fastgraph.ir.types import Spec
 
-__all__ = ["FUNCTIONS", "OPS", "Attrs", "Function", "OpDef", "public", "register"]
+__all__ = ["FUNCTIONS", "OPS", "Attrs", "Function", "OpDef", "register"]
 
 Attrs = dict[str, Any]
 Array = np.ndarray[Any, np.dtype[Any]]
 Infer = Callable[[Sequence[Spec], Attrs], list[Spec]]
 Reference = Callable[[Sequence[Array], Attrs], list[Array]]
-Builder = TypeVar("Builder", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -62,16 +61,3 @@ def register(name: str, family: str, infer: Infer, reference: Reference) -> None
     if name in OPS:
         raise ValueError(f"operator {name} is registered twice")
     OPS[name] = OpDef(name, family, infer, reference)
-
-
-def public(source: str, dtypes: str, name: str = "") -> Callable[[Builder], Builder]:
-    """Enter the decorated function in `FUNCTIONS`."""
-
-    def enter(function: Builder) -> Builder:
-        key = name or function.__name__
-        if key in FUNCTIONS:
-            raise ValueError(f"function {key} is registered twice")
-        FUNCTIONS[key] = Function(key, function, source, dtypes)
-        return function
-
-    return enter

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastgraph.errors import InputError
-from fastgraph.ir.graph import Graph, Value, scalar_array
+from fastgraph.ir.graph import Graph, Value
+from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.opdef import OPS
 
 __all__ = ["apply", "evaluate"]

@@ -144,7 +144,7 @@ class Value:
         return f"{self.node.name}:{self.index}" if self.index else self.node.name
 
     @property
-    def T(self) -> Value:  # noqa: N802
+    def T(self) -> Value:
         """The value with its axes reversed."""
         return built("transpose", self)
 

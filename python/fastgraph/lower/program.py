@@ -207,11 +207,12 @@ def _lower_set(lowered: Lowered) -> SetProgram:
                 continue
             assert isinstance(root, Value)
             kind = "output" if root in results else "param"
-            places[root] = (record.add_memory(kind, root.name or root.node.name, nbytes_of(root)), 0)
+            memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
+            places[root] = (memory, 0)
             if root in results:
-                setup.results[root] = places[root][0]
+                setup.results[root] = memory
             else:
-                setup.leaves[root] = places[root][0]
+                setup.leaves[root] = memory
                 is_param = root.node.op == "param"
                 needs[root] = frozenset((root,)) if is_param else frozenset()
                 ancestors[root] = ()

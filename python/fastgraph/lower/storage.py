@@ -78,9 +78,8 @@ class Lowered:
             if root not in written or root in claimed or nbytes_of(root) != nbytes_of(value):
                 size = nbytes_of(value)
                 root = Temp(size, f"copy of {name}")
-                call = Call(
-                    "copy_bytes", (root,), (value,), [size], 1, estimate(0, 2 * size), nbytes=2 * size
-                )
+                cost = estimate(0, 2 * size)
+                call = Call("copy_bytes", (root,), (value,), [size], 1, cost, nbytes=2 * size)
                 self.run_calls.append((value.node, call))
             claimed.add(root)
             self.outputs.append((name, value, root))

@@ -11,7 +11,7 @@ from fastgraph.errors import InputError
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
-__all__ = ["bind_shapes"]
+__all__ = ["Dim", "bind_shapes", "declared_dims", "dims_text"]
 
 Dim = int | str | None  # a size, a symbol, or nothing at all
 
@@ -28,7 +28,7 @@ def bind_shapes(
     InputError
         `dims` or `shapes` name something that the model does not have, or contradict it.
     """
-    declared = {info.name: _declared_dims(info) for info in inputs}
+    declared = {info.name: declared_dims(info) for info in inputs}
     sizes: dict[str, Dim] = dict(_checked_dims(dims or {}, declared))
     given = _checked_shapes(shapes or {}, declared)
     for name, shape in given.items():
@@ -47,26 +47,27 @@ def bind_shapes(
             )
             continue
         found = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in wanted]
-        for axis, size in enumerate(found):
-            if isinstance(size, str):
-                open_symbols.setdefault(size, []).append((name, axis))
-            elif size is None:
+        for axis, dim in enumerate(found):
+            if isinstance(dim, str):
+                open_symbols.setdefault(dim, []).append((name, axis))
+            elif dim is None:
                 problems.append(
                     f"axis {axis} of input {name!r} has neither size nor name: "
-                    f"pass shapes={{{name!r}: {_example(wanted)}}}"
+                    f"pass shapes={{{name!r}: {dims_text(wanted)}}}"
                 )
-        bound[name] = tuple(size for size in found if isinstance(size, int))
+        bound[name] = tuple(dim for dim in found if isinstance(dim, int))
     for symbol, places in open_symbols.items():
         where = " and ".join(f"axis {axis} of input {name!r}" for name, axis in places)
         first = places[0][0]
         problems.append(
             f"dimension {symbol!r} ({where}) has no size: pass dims={{{symbol!r}: size}} "
-            f"or shapes={{{first!r}: {_example(declared[first] or ())}}}"
+            f"or shapes={{{first!r}: {dims_text(declared[first] or ())}}}"
         )
     return bound, problems
 
 
-def _declared_dims(info: ValueInfoProto) -> tuple[Dim, ...] | None:
+def declared_dims(info: ValueInfoProto) -> tuple[Dim, ...] | None:
+    """The dimensions of an input as the model gives them, or None where it gives no rank."""
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -80,7 +81,8 @@ def _declared_dims(info: ValueInfoProto) -> tuple[Dim, ...] | None:
     return tuple(found)
 
 
-def _example(wanted: Sequence[Dim]) -> str:
+def dims_text(wanted: Sequence[Dim]) -> str:
+    """Dimensions as one writes a tuple, with ``size`` for those that have neither size nor name."""
     shown = ", ".join(str(d) if d is not None else "size" for d in wanted)
     return f"({shown},)" if len(wanted) == 1 else f"({shown})"
 
@@ -122,7 +124,7 @@ def _checked_shapes(
         wanted = declared[name]
         if wanted is not None and len(wanted) != len(sizes):
             raise InputError(
-                f"shapes[{name!r}] is {sizes}, but the model declares {_example(wanted)}: "
+                f"shapes[{name!r}] is {sizes}, but the model declares {dims_text(wanted)}: "
                 f"{len(wanted)} dimensions, not {len(sizes)}"
             )
         checked[name] = sizes

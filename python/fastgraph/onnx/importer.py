@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fastgraph.errors import CompileError, GraphError
 from fastgraph.ir import reference
 from fastgraph.ir.graph import Graph, Value
 from fastgraph.onnx import ops_elementwise, ops_matmul, ops_movement, ops_reduction
-from fastgraph.onnx.dims import bind_shapes
+from fastgraph.onnx.dims import Dim, bind_shapes, declared_dims, dims_text
 from fastgraph.onnx.proto import attribute_value, element_type_name, read_model, tensor_array
 from fastgraph.onnx.registry import (
     DTYPE_ADVICE,
@@ -34,7 +35,7 @@ from fastgraph.onnx.structure import (
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
-__all__ = ["from_model", "load"]
+__all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
 
 # The families whose rules are registered once they are imported.
 FAMILIES = (ops_elementwise, ops_matmul, ops_movement, ops_reduction)
@@ -119,6 +120,30 @@ def from_model(
     if translator.problems:
         raise _refusal(title, translator.problems)
     return translator.graph
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """An input as the model declares it: a dimension is a size, a name, or None for neither."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...] | None
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {dims_text(self.dims) if self.dims is not None else 'of any shape'}"
+
+
+def declared_inputs(model: ModelProto) -> list[DeclaredInput]:
+    """What a parsed model wants to be given, before any dimension is bound."""
+    names = {t.name for t in model.graph.initializer}
+    return [
+        DeclaredInput(
+            info.name, element_type_name(info.type.tensor_type.elem_type), declared_dims(info)
+        )
+        for info in model.graph.input
+        if info.name not in names
+    ]
 
 
 def _refusal(title: str, problems: Sequence[str]) -> CompileError:
@@ -221,7 +246,6 @@ class _Translator:
             return self._apply(rule, node, self.graph, operands)
         if operands and not any(isinstance(o, Value) for o in operands):
             return self._folded(rule, node, operands)
-        self.graph.annotate(node.name or node.output[0], f"ONNX {node_label(node)}")
         for index, name in enumerate(node.input):
             if name and index not in rule.static:
                 operands[index] = self._lift(name)
@@ -233,6 +257,7 @@ class _Translator:
         given = OnnxNode(
             op_type=node.op_type,
             label=node_label(node),
+            name=node.name or node.output[0],
             opset=self.opset,
             attributes={a.name: attribute_value(a) for a in node.attribute},
             inputs=tuple(node.input),
@@ -241,7 +266,9 @@ class _Translator:
         )
         while operands and operands[-1] is None:
             operands = operands[:-1]
+        given.annotate()
         results = rule.function(given, *operands)
+        graph.annotate()
         return results if isinstance(results, tuple) else (results,)
 
     def _folded(
@@ -269,7 +296,9 @@ class _Translator:
         if isinstance(known, Value):
             return known
         if name not in self._lifted:
+            self.graph.annotate(name, f"ONNX value '{name}'")
             self._lifted[name] = _constant(self.graph, known, name)
+            self.graph.annotate()
         return self._lifted[name]
 
 

@@ -27,10 +27,9 @@ def gemm(node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
     for name, value in (("A", a), ("B", b)):
         if value.ndim != 2:
             raise NodeError(f"input {name} must have 2 dimensions, found shape {value.shape}")
-    if node.flag("transA", False):
-        a = ops.transpose(a)
-    if node.flag("transB", False):
-        b = ops.transpose(b)
+    with node.aside("transpose"):
+        a = ops.transpose(a) if node.flag("transA", False) else a
+        b = ops.transpose(b) if node.flag("transB", False) else b
     y = ops.matmul(a, b)
     alpha, beta = node.get_float("alpha", 1.0), node.get_float("beta", 1.0)
     if alpha != 1.0:
@@ -42,5 +41,6 @@ def gemm(node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
     ):
         raise NodeError(f"input C of shape {c.shape} does not broadcast to {y.shape}")
     if c.shape == (1, y.shape[1]):
-        c = ops.reshape(c, (y.shape[1],))  # the form that fuses into the product
+        with node.aside("bias"):
+            c = ops.reshape(c, (y.shape[1],))  # the form that fuses into the product
     return ops.add(y, c if beta == 1.0 else ops.multiply(c, beta))

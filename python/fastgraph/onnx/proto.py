@@ -5,7 +5,9 @@ Everything else in this folder reads the parsed messages, which are plain object
 
 from __future__ import annotations
 
+import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ from fastgraph.errors import CompileError, UnsupportedError
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, TensorProto
-    from onnx.defs import OpSchema
 
 # The extra is optional: importing fastgraph works without it, using it says what to install.
 try:
@@ -33,12 +34,13 @@ else:
 __all__ = [
     "NEWEST_OPSET",
     "OLDEST_OPSET",
+    "Signature",
     "attribute_value",
     "element_type_name",
     "has_onnx",
     "read_model",
     "require_onnx",
-    "schema_of",
+    "signature_of",
     "tensor_array",
 ]
 
@@ -116,12 +118,44 @@ def attribute_value(attribute: AttributeProto) -> Any:
     return [f.decode("utf-8", "replace") if isinstance(f, bytes) else f for f in found]
 
 
-def schema_of(op_type: str, opset: int) -> OpSchema | None:
+@dataclass(frozen=True)
+class Signature:
+    """What ONNX says of one operator from one opset on.
+
+    Attributes
+    ----------
+    attributes : dict of str to (int, str)
+        Number and name of the type of each attribute.
+    optional : tuple of bool
+        Which inputs may be left out; the last entry holds for all further inputs.
+    inputs, outputs : (int, int)
+        The fewest and the most.
+    """
+
+    since: int
+    attributes: dict[str, tuple[int, str]]
+    optional: tuple[bool, ...]
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+
+
+@functools.cache
+def signature_of(op_type: str, opset: int) -> Signature | None:
     """The definition of a default-domain operator at `opset`, or None where there is none."""
     try:
-        return onnx.defs.get_schema(op_type, opset, "")
+        schema: Any = onnx.defs.get_schema(op_type, opset, "")
     except onnx.defs.SchemaError:
         return None
+    return Signature(
+        schema.since_version,
+        {
+            name: (attribute.type.value, attribute.type.name.lower())
+            for name, attribute in schema.attributes.items()
+        },
+        tuple(formal.option.name == "Optional" for formal in schema.inputs),
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+    )
 
 
 def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelProto:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +46,24 @@ class OnnxNode:
 
     op_type: str
     label: str
+    name: str
     opset: int
     attributes: dict[str, Any]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     graph: Graph = field(repr=False)
+
+    @contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """Name what is written in here for its purpose, so that the node's own name stays free."""
+        self.annotate(what)
+        yield
+        self.annotate()
+
+    def annotate(self, what: str = "") -> None:
+        """Name what is written from now on after the node."""
+        name = f"{self.name}.{what}" if what else self.name
+        self.graph.annotate(name, f"ONNX {self.label}")
 
     def has(self, name: str) -> bool:
         """Whether the model gives this attribute."""

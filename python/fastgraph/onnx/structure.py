@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph.errors import CompileError
-from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, schema_of
+from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, signature_of
 from fastgraph.onnx.registry import find_rule
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def check_operators(nodes: Iterable[NodeProto], opset: int) -> list[str]:
         elif not _is_known(node.op_type, opset):
             problems.append(f"{node_label(node)}: not supported (opset {opset})")
         else:
-            problems += _against_schema(node, opset)
+            problems += _against_definition(node, opset)
     return problems
 
 
@@ -139,38 +139,33 @@ def _is_known(op_type: str, opset: int) -> bool:
     if opset >= OLDEST_OPSET:
         return True
     # Of older operators only those that have not changed since.
-    old, first = schema_of(op_type, opset), schema_of(op_type, OLDEST_OPSET)
-    return bool(old and first and old.since_version == first.since_version)
+    old, first = signature_of(op_type, opset), signature_of(op_type, OLDEST_OPSET)
+    return bool(old and first and old.since == first.since)
 
 
-def _against_schema(node: NodeProto, opset: int) -> list[str]:
-    schema = schema_of(node.op_type, opset)
-    if schema is None:
+def _against_definition(node: NodeProto, opset: int) -> list[str]:
+    signature = signature_of(node.op_type, opset)
+    if signature is None:
         return [f"{node_label(node)}: the installed onnx package does not know opset {opset}"]
-    problems = [
-        f"{node_label(node)}: attribute '{a.name}' is not known in opset {opset}"
-        for a in node.attribute
-        if a.name not in schema.attributes
-    ]
-    problems += [
-        f"{node_label(node)}: attribute '{a.name}' must be of type "
-        f"{schema.attributes[a.name].type.name.lower()}"
-        for a in node.attribute
-        if a.name in schema.attributes and a.type != schema.attributes[a.name].type.value
-    ]
-    # The last formal input may stand for any number of them.
-    optional = [formal.option == formal.option.__class__.Optional for formal in schema.inputs]
+    problems = []
+    for attribute in node.attribute:
+        number, kind = signature.attributes.get(attribute.name, (None, ""))
+        if number is None:
+            problems.append(f"attribute '{attribute.name}' is not known in opset {opset}")
+        elif attribute.type != number:
+            problems.append(f"attribute '{attribute.name}' must be of type {kind}")
+    fewest, most = signature.inputs
+    last = len(signature.optional) - 1
     left_out = [i for i, name in enumerate(node.input) if not name]
-    if not schema.min_input <= len(node.input) <= schema.max_input or any(
-        not optional[min(i, len(optional) - 1)] for i in left_out
+    if not fewest <= len(node.input) <= most or any(
+        not signature.optional[min(i, last)] for i in left_out
     ):
-        limits = f"{schema.min_input} to {schema.max_input}"
-        found = sum(map(bool, node.input))
-        problems.append(f"{node_label(node)}: takes {limits} inputs, found {found}")
-    if not schema.min_output <= len(node.output) <= schema.max_output:
-        limits = f"{schema.min_output} to {schema.max_output}"
-        problems.append(f"{node_label(node)}: has {limits} outputs, found {len(node.output)}")
-    return problems
+        found = len(node.input) - len(left_out)
+        problems.append(f"takes {fewest} to {most} inputs, found {found}")
+    fewest, most = signature.outputs
+    if not fewest <= len(node.output) <= most:
+        problems.append(f"has {fewest} to {most} outputs, found {len(node.output)}")
+    return [f"{node_label(node)}: {problem}" for problem in problems]
 
 
 def static_names(nodes: Sequence[NodeProto], opset: int) -> set[str]:

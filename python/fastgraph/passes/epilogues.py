@@ -36,8 +36,6 @@ class Chain:
         if node.op == "add":
             a, b = node.inputs
             other = b if a is value else a
-            if other is value or node.outputs[0].shape != value.shape:
-                return False
             return self._takes_bias(other, value) or self._takes_residual(other, value)
         name = NAMES.get((node.op, node.attrs.get("approximate")))
         if name is None or self.activation is not None:

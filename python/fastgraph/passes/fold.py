@@ -16,7 +16,7 @@ MAX_FOLDED_BYTES = 1 << 20
 
 
 def run(graph: Graph) -> Graph:
-    """Return `graph` with nodes upon constants computed, up to a size, by the reference; itself if none."""
+    """Return `graph` with nodes upon constants computed, up to a size, by the reference."""
     if not any(is_foldable(node, [value.node for value in node.inputs]) for node in graph.nodes):
         return graph
     rewriter = Rewriter(graph)

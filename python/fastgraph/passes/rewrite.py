@@ -27,10 +27,7 @@ def depends_on_set_alone(node: Node, found: set[Node]) -> bool:
     """Whether `node` belongs with `found`, the set nodes among those before it."""
     if node.is_leaf:
         return node.op in ("param", "constant")
-    for value in node.inputs:  # A plain loop: this is asked of each node in each pass.
-        if value.node not in found:
-            return False
-    return True
+    return found.issuperset([value.node for value in node.inputs])
 
 
 def use_counts(graph: Graph) -> dict[Value, int]:

@@ -17,7 +17,7 @@ from fastgraph._core.step import Step, bind
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.graph import DeviceGraph
 from fastgraph.errors import InputError
-from fastgraph.ir.graph import Graph
+from fastgraph.ir.graph import Graph, Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.params import ParamSet, SetUp
@@ -35,7 +35,7 @@ class Compilation:
     setup: SetUp
     host: HostProgram
     threads: int
-    release_gil: bool
+    release_gil: str | bool
     graph: Graph
 
 
@@ -166,23 +166,14 @@ class CompiledGraph(Engine):
         """
         if not isinstance(arrays, Mapping):
             raise InputError(f"set_params takes a mapping, not {type(arrays).__name__}")
-        params = self._params
-        checked = params.check(arrays)
-        self._lock()
-        try:
-            made = params.make(checked)
-            params.commit(checked, made)
-            self._rebind_slots(made)
-            self._set_unset(params.unset)
-        finally:
-            self._unlock()
+        checked = self._params.check(arrays)
+        self._locked(lambda: self._replace(checked))
 
-    def _rebind_slots(self, made: Mapping[int, Any]) -> None:
+    def _replace(self, checked: Mapping[Value, np.ndarray[Any, Any]]) -> None:
+        params, made = self._params.replaced(checked)
         program, slots = self._compilation.program, self._compilation.setup.slots
-        for slot, block in made.items():
-            memory = program.blocks.get(slots[slot])
-            if memory is not None:
-                self._rebind(memory, block)
+        places = [(program.blocks.get(slots[slot]), block) for slot, block in made.items()]
+        self._adopt(params, [place for place in places if place[0] is not None], params.unset)
 
     def run_raw(self, inputs: Mapping[str, Any], **scalars: Any) -> tuple[RawOutput, ...]:
         """Run on arrays given by name and return handles to the outputs where they lie.
@@ -217,8 +208,7 @@ class CompiledGraph(Engine):
         >>> y.shape, y.array().tolist()
         ((3,), [2.0, 4.0, 6.0])
         """
-        self._run_named(inputs, scalars)
-        return raw_outputs(self)
+        return raw_outputs(self, self._run_named(inputs, scalars))
 
     def bind(
         self,
@@ -262,7 +252,14 @@ class CompiledGraph(Engine):
         >>> state
         array([2., 2.], dtype=float32)
         """
-        return bind(self, dict(inputs or {}), dict(outputs or {}), stream)
+        given = [{} if arrays is None else arrays for arrays in (inputs, outputs)]
+        for arrays, what in zip(given, ("inputs", "outputs"), strict=True):
+            if not isinstance(arrays, Mapping):
+                raise InputError(
+                    f"bind takes {what} as a mapping of names to arrays, "
+                    f"not {type(arrays).__name__}"
+                )
+        return bind(self, dict(given[0]), dict(given[1]), stream)
 
     def clone(self) -> CompiledGraph:
         """Return a model with an arena of its own; parameters are shared until one side sets them.
@@ -272,7 +269,7 @@ class CompiledGraph(Engine):
         OutOfMemoryError
             The arena does not fit.
         """
-        return connect(self._compilation, self._params.share(), {})
+        return connect(self._compilation, self._params, {})
 
     def __copy__(self) -> CompiledGraph:
         return self
@@ -301,8 +298,8 @@ class CompiledGraph(Engine):
         InputError
             As `run`, or `n` is less than 1.
         """
-        if n < 1:
-            raise InputError(f"profile over {n} runs; at least 1 is needed")
+        if not isinstance(n, int) or n < 1:
+            raise InputError(f"profile over {n!r} runs; a whole number from 1 on is needed")
         times = [self._time_nodes(inputs, scalars) for _ in range(n)]
         nodes = []
         for meta, samples in zip(

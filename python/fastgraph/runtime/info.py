@@ -109,6 +109,8 @@ class Profile:
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return rows of text in aligned columns."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-             for row in (head, *rows)]
+    lines = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
     return "\n".join(lines)

@@ -77,28 +77,26 @@ class SetUp:
         for value, memory in setup.results.items():
             if memory in used:
                 # A result that another result is computed from is made anew beside it.
-                bindings[memory] = made[value] if value in made else buffer.allocate(
-                    _nbytes(value), zero=False)
+                bindings[memory] = (
+                    made[value] if value in made else buffer.allocate(_nbytes(value), zero=False)
+                )
         executable = host_graph.instantiate(self.host, bindings, self.threads)
         executable.run_subset(nodes)
         return {self.slot_of[value]: block for value, block in made.items()}
 
 
 class ParamSet:
-    """The parameters of one model: what is set, and the blocks that a run reads."""
+    """The parameters of one model: what is set, and the blocks that a run reads. Never changed."""
 
-    def __init__(self, setup: SetUp, blocks: ParamBlocks | None = None,
-                 is_set: set[Value] | None = None) -> None:
+    def __init__(
+        self, setup: SetUp, blocks: ParamBlocks | None = None, is_set: set[Value] | None = None
+    ) -> None:
         self.setup = setup
         self.is_set: set[Value] = set() if is_set is None else is_set
         if blocks is None:
             blocks = ParamBlocks(len(setup.slots))
             blocks.replace(setup.constant_blocks)
         self.blocks = blocks
-
-    def share(self) -> ParamSet:
-        """Return a second set over the same blocks; setting in one leaves the other alone."""
-        return ParamSet(self.setup, self.blocks.share(), set(self.is_set))
 
     @property
     def unset(self) -> list[str]:
@@ -130,10 +128,12 @@ class ParamSet:
             checked[value] = np.require(found, requirements=["C", "A"])
         return checked
 
-    def make(self, arrays: dict[Value, np.ndarray[Any, Any]]) -> dict[int, Block]:
-        """Return the new blocks, by slot, that setting these parameters gives.
+    def replaced(
+        self, arrays: Mapping[Value, np.ndarray[Any, Any]]
+    ) -> tuple[ParamSet, dict[int, Block]]:
+        """Return the set that has these parameters too, and its new blocks by slot.
 
-        Changes nothing; `commit` does. Results whose parameters are not all set are left out.
+        Results whose parameters are not all set are left out. This set stays as it was.
         """
         setup = self.setup
         needs = setup.program.setup.needs
@@ -161,12 +161,9 @@ class ParamSet:
 
         made = setup.run(results, leaf)
         made.update({setup.slot_of[value]: block for value, block in kept.items()})
-        return made
-
-    def commit(self, arrays: dict[Value, np.ndarray[Any, Any]], made: dict[int, Block]) -> None:
-        """Take over what `make` gave."""
-        self.blocks.replace(made)
-        self.is_set |= set(arrays)
+        other = ParamSet(setup, self.blocks.share(), known)
+        other.blocks.replace(made)
+        return other, made
 
 
 def _nbytes(value: Value) -> int:

@@ -122,7 +122,6 @@ class Session:
         program = lower(optimised.graph, optimised.is_set, Target(self.threads, chosen))
         setup = SetUp(program, chosen, self.threads)
         host = HostProgram(program.record, chosen)
-        release = host.cost_ns / self.threads >= 200e3 if self.release_gil == "auto" else None
         compilation = Compilation(
             self.context,
             graph.name,
@@ -130,7 +129,7 @@ class Session:
             setup,
             host,
             self.threads,
-            bool(self.release_gil) if release is None else release,
+            self.release_gil,
             optimised.graph,
         )
         initial = {

@@ -15,7 +15,8 @@ namespace FG_NS {
 namespace {
 
 // Name, then the item sizes of the result and of the operands. The position is the opcode, which
-// the lowering knows from its own list in the same order (OPCODES in lower/cpu/elementwise.py).
+// the lowering knows from its own list in the same order (OPCODES in lower/cpu/instructions.py).
+// clang-format off
 #define FG_EW_OPS(X)                                                                               \
   X(add_f32, 4, 4, 4, 0) X(subtract_f32, 4, 4, 4, 0) X(multiply_f32, 4, 4, 4, 0)                  \
   X(divide_f32, 4, 4, 4, 0) X(maximum_f32, 4, 4, 4, 0) X(minimum_f32, 4, 4, 4, 0)                 \
@@ -48,6 +49,7 @@ namespace {
   X(i32_to_f32, 4, 4, 0, 0) X(i32_to_i64, 8, 4, 0, 0) X(i32_to_b8, 1, 4, 0, 0)                    \
   X(i64_to_f32, 4, 8, 0, 0) X(i64_to_i32, 4, 8, 0, 0) X(i64_to_b8, 1, 8, 0, 0)                    \
   X(b8_to_f32, 4, 1, 0, 0) X(b8_to_i32, 4, 1, 0, 0) X(b8_to_i64, 8, 1, 0, 0)
+// clang-format on
 
 #define FG_EW_LOOP(name, so, sa, sb, sc) name,
 const ew_loop loops[] = {FG_EW_OPS(FG_EW_LOOP)};
@@ -238,7 +240,7 @@ void region(const fg_call *call) {
 }  // namespace
 
 #define FG_EW_ENTRY(name, so, sa, sb, sc) {"ew_" #name, dense<name, so, sa, sb, sc>},
-extern const fg_entry elementwise_entries[] = {
-    FG_EW_OPS(FG_EW_ENTRY){"region", region}, {nullptr, nullptr}};
+extern const fg_entry elementwise_entries[] = {FG_EW_OPS(FG_EW_ENTRY){"region", region},
+                                               {nullptr, nullptr}};
 
 }  // namespace FG_NS

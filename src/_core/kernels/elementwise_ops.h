@@ -1,8 +1,8 @@
 // The loops of elementwise instructions: out[i] = f(a[i], b[i], c[i]) over n dense elements.
 //
-// Every loop reads element i of its operands before it writes element i, so `out` may be one of them
-// (of the same item size), and never touches memory past n. A region runs exactly these loops one
-// after another, so fusing instructions never changes a bit.
+// Every loop reads element i of its operands before it writes element i, so `out` may be one of
+// them (of the same item size), and never touches memory past n. A region runs exactly these loops
+// one after another, so fusing instructions never changes a bit.
 #ifndef FG_ELEMENTWISE_OPS_H
 #define FG_ELEMENTWISE_OPS_H
 
@@ -18,37 +18,37 @@ typedef int64_t i64;
 typedef uint8_t b8;  // bool: 0 or 1
 
 // ivdep: operands are the same memory as `out` or do not overlap it.
-#define FG_EW1(name, R, T, expr)                                                               \
-  void name(void *out, const void *pa, const void *, const void *, int64_t n) {               \
-    R *o = (R *)out;                                                                           \
-    const T *a = (const T *)pa;                                                                \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                     \
-      T x = a[i];                                                                              \
-      o[i] = (R)(expr);                                                                        \
-    }                                                                                          \
+#define FG_EW1(name, R, T, expr)                                                                   \
+  void name(void *out, const void *pa, const void *, const void *, int64_t n) {                    \
+    R *o = (R *)out;                                                                               \
+    const T *a = (const T *)pa;                                                                    \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                         \
+      T x = a[i];                                                                                  \
+      o[i] = (R)(expr);                                                                            \
+    }                                                                                              \
   }
-#define FG_EW2(name, R, T, expr)                                                               \
-  void name(void *out, const void *pa, const void *pb, const void *, int64_t n) {             \
-    R *o = (R *)out;                                                                           \
-    const T *a = (const T *)pa, *b = (const T *)pb;                                            \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                     \
-      T x = a[i], y = b[i];                                                                    \
-      o[i] = (R)(expr);                                                                        \
-    }                                                                                          \
+#define FG_EW2(name, R, T, expr)                                                                   \
+  void name(void *out, const void *pa, const void *pb, const void *, int64_t n) {                  \
+    R *o = (R *)out;                                                                               \
+    const T *a = (const T *)pa, *b = (const T *)pb;                                                \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                         \
+      T x = a[i], y = b[i];                                                                        \
+      o[i] = (R)(expr);                                                                            \
+    }                                                                                              \
   }
 // Vector functions: the tail goes through the same function in a padded vector.
-#define FG_EWV(name, function)                                                                 \
-  void name(void *out, const void *pa, const void *, const void *, int64_t n) {               \
-    float *o = (float *)out;                                                                   \
-    const float *a = (const float *)pa;                                                        \
-    int64_t i = 0;                                                                             \
-    for (; i + FG_VW <= n; i += FG_VW) vstore(o + i, function(vload(a + i)));                  \
-    if (i < n) vstore_n(o + i, function(vload_n(a + i, n - i)), n - i);                        \
+#define FG_EWV(name, function)                                                                     \
+  void name(void *out, const void *pa, const void *, const void *, int64_t n) {                    \
+    float *o = (float *)out;                                                                       \
+    const float *a = (const float *)pa;                                                            \
+    int64_t i = 0;                                                                                 \
+    for (; i + FG_VW <= n; i += FG_VW) vstore(o + i, function(vload(a + i)));                      \
+    if (i < n) vstore_n(o + i, function(vload_n(a + i, n - i)), n - i);                            \
   }
-#define FG_EW_COMPARE(T)               \
-  FG_EW2(equal_##T, b8, T, x == y)     \
-  FG_EW2(not_equal_##T, b8, T, x != y) \
-  FG_EW2(less_##T, b8, T, x < y)       \
+#define FG_EW_COMPARE(T)                                                                           \
+  FG_EW2(equal_##T, b8, T, x == y)                                                                 \
+  FG_EW2(not_equal_##T, b8, T, x != y)                                                             \
+  FG_EW2(less_##T, b8, T, x < y)                                                                   \
   FG_EW2(less_equal_##T, b8, T, x <= y)
 
 // float32 ------------------------------------------------------------------------------------
@@ -104,22 +104,22 @@ FG_INLINE float small_fmod(float xf, float yf) {
   r = r < 0.0 ? r + y : r >= y ? r - y : r;  // the division may have rounded up to an integer
   return __builtin_copysignf((float)r, xf);
 }
-#define FG_EW_MOD(name, finish)                                                                \
-  void name(void *out, const void *pa, const void *pb, const void *, int64_t n) {             \
-    float *o = (float *)out;                                                                   \
-    const float *a = (const float *)pa, *b = (const float *)pb;                                \
-    for (int64_t begin = 0; begin < n; begin += 64) {                                          \
-      const int64_t end = n - begin < 64 ? n : begin + 64;                                     \
-      int32_t small = 1;                                                                       \
-      for (int64_t i = begin; i < end; i++) small &= small_quotient(a[i], b[i]);               \
-      if (small) {                                                                             \
-        _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) o[i] =                      \
-            finish(a[i], b[i], small_fmod(a[i], b[i]));                                        \
-      } else {                                                                                 \
-        for (int64_t i = begin; i < end; i++)                                                  \
-          o[i] = finish(a[i], b[i], __builtin_fmodf(a[i], b[i]));                              \
-      }                                                                                        \
-    }                                                                                          \
+#define FG_EW_MOD(name, finish)                                                                    \
+  void name(void *out, const void *pa, const void *pb, const void *, int64_t n) {                  \
+    float *o = (float *)out;                                                                       \
+    const float *a = (const float *)pa, *b = (const float *)pb;                                    \
+    for (int64_t begin = 0; begin < n; begin += 64) {                                              \
+      const int64_t end = n - begin < 64 ? n : begin + 64;                                         \
+      int32_t small = 1;                                                                           \
+      for (int64_t i = begin; i < end; i++) small &= small_quotient(a[i], b[i]);                   \
+      if (small) {                                                                                 \
+        _Pragma("GCC ivdep") for (int64_t i = begin; i < end; i++) o[i] =                          \
+            finish(a[i], b[i], small_fmod(a[i], b[i]));                                            \
+      } else {                                                                                     \
+        for (int64_t i = begin; i < end; i++)                                                      \
+          o[i] = finish(a[i], b[i], __builtin_fmodf(a[i], b[i]));                                  \
+      }                                                                                            \
+    }                                                                                              \
   }
 FG_EW_MOD(remainder_f32, floor_mod)
 FG_EW_MOD(floor_divide_f32, floor_div)
@@ -140,16 +140,26 @@ FG_INLINE float pow_one(float xf, float yf) {
   e = e >= 2048.0 ? e - 4096.0 : e;
   double m = pow_bits((bits & 0x000fffffffffffffll) + 0x3fe6a09e667f3bcdll);
   double s = (m - 1.0) / (m + 1.0), t = s * s;
-  double series = 1.0 + t * (1.0 / 3 + t * (1.0 / 5 + t * (1.0 / 7 + t * (1.0 / 9 +
-                  t * (1.0 / 11 + t * (1.0 / 13 + t * (1.0 / 15)))))));
+  double series =
+      1.0 +
+      t * (1.0 / 3 +
+           t * (1.0 / 5 +
+                t * (1.0 / 7 + t * (1.0 / 9 + t * (1.0 / 11 + t * (1.0 / 13 + t * (1.0 / 15)))))));
   double log2x = e + 2.8853900817779268 * s * series;
   log2x = ax == 0.0 ? -inf : ax == inf ? inf : log2x;
   double p = y * log2x;
   p = p < -200.0 ? -200.0 : p > 200.0 ? 200.0 : p;
   double shifted = p + 6755399441055744.0, n = shifted - 6755399441055744.0;
   double r = (p - n) * 0.69314718055994531;
-  double q = 1.0 + r * (1.0 + r * (1.0 / 2 + r * (1.0 / 6 + r * (1.0 / 24 + r * (1.0 / 120 +
-             r * (1.0 / 720 + r * (1.0 / 5040 + r * (1.0 / 40320 + r * (1.0 / 362880)))))))));
+  double q =
+      1.0 +
+      r * (1.0 +
+           r * (1.0 / 2 +
+                r * (1.0 / 6 +
+                     r * (1.0 / 24 +
+                          r * (1.0 / 120 +
+                               r * (1.0 / 720 +
+                                    r * (1.0 / 5040 + r * (1.0 / 40320 + r * (1.0 / 362880)))))))));
   int64_t k;
   memcpy(&k, &shifted, 8);
   double z = q * pow_bits((int64_t)((uint64_t)(k + 1023) << 52));
@@ -187,19 +197,19 @@ FG_INLINE T int_pow(T x, T y) {
     if (k & 1) r *= b;
   return (T)r;
 }
-#define FG_EW_INTEGER(T, U)                                            \
-  FG_EW2(add_##T, T, T, (U)x + (U)y)                                   \
-  FG_EW2(subtract_##T, T, T, (U)x - (U)y)                              \
-  FG_EW2(multiply_##T, T, T, (U)x *(U)y)                               \
-  FG_EW2(maximum_##T, T, T, x > y ? x : y)                             \
-  FG_EW2(minimum_##T, T, T, x < y ? x : y)                             \
-  FG_EW_COMPARE(T)                                                     \
-  FG_EW1(negative_##T, T, T, 0 - (U)x)                                 \
-  FG_EW1(abs_##T, T, T, x < 0 ? 0 - (U)x : (U)x)                       \
-  FG_EW1(square_##T, T, T, (U)x *(U)x)                                 \
-  FG_EW1(sign_##T, T, T, (x > 0) - (x < 0))                            \
-  FG_EW2(remainder_##T, T, T, int_floor_mod<T>(x, y))                  \
-  FG_EW2(floor_divide_##T, T, T, (int_floor_div<T, U>(x, y)))          \
+#define FG_EW_INTEGER(T, U)                                                                        \
+  FG_EW2(add_##T, T, T, (U)x + (U)y)                                                               \
+  FG_EW2(subtract_##T, T, T, (U)x - (U)y)                                                          \
+  FG_EW2(multiply_##T, T, T, (U)x *(U)y)                                                           \
+  FG_EW2(maximum_##T, T, T, x > y ? x : y)                                                         \
+  FG_EW2(minimum_##T, T, T, x < y ? x : y)                                                         \
+  FG_EW_COMPARE(T)                                                                                 \
+  FG_EW1(negative_##T, T, T, 0 - (U)x)                                                             \
+  FG_EW1(abs_##T, T, T, x < 0 ? 0 - (U)x : (U)x)                                                   \
+  FG_EW1(square_##T, T, T, (U)x *(U)x)                                                             \
+  FG_EW1(sign_##T, T, T, (x > 0) - (x < 0))                                                        \
+  FG_EW2(remainder_##T, T, T, int_floor_mod<T>(x, y))                                              \
+  FG_EW2(floor_divide_##T, T, T, (int_floor_div<T, U>(x, y)))                                      \
   FG_EW2(power_##T, T, T, (int_pow<T, U>(x, y)))
 FG_EW_INTEGER(i32, uint32_t)
 FG_EW_INTEGER(i64, uint64_t)
@@ -211,15 +221,15 @@ FG_EW1(logical_not_b8, b8, b8, x ^ 1)
 FG_EW_COMPARE(b8)
 
 // Any dtype, by item size ------------------------------------------------------------------------
-#define FG_EW_WHERE(name, T)                                                                  \
-  void name(void *out, const void *pc, const void *pa, const void *pb, int64_t n) {           \
-    T *o = (T *)out;                                                                          \
-    const b8 *c = (const b8 *)pc;                                                             \
-    const T *a = (const T *)pa, *b = (const T *)pb;                                           \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                    \
-      T x = a[i], y = b[i];                                                                   \
-      o[i] = c[i] ? x : y;                                                                    \
-    }                                                                                         \
+#define FG_EW_WHERE(name, T)                                                                       \
+  void name(void *out, const void *pc, const void *pa, const void *pb, int64_t n) {                \
+    T *o = (T *)out;                                                                               \
+    const b8 *c = (const b8 *)pc;                                                                  \
+    const T *a = (const T *)pa, *b = (const T *)pb;                                                \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                         \
+      T x = a[i], y = b[i];                                                                        \
+      o[i] = c[i] ? x : y;                                                                         \
+    }                                                                                              \
   }
 FG_EW_WHERE(where_1, b8)
 FG_EW_WHERE(where_4, i32)
@@ -232,9 +242,15 @@ constexpr ew_loop copy_1 = copy_bytes<1>, copy_4 = copy_bytes<4>, copy_8 = copy_
 
 // Casts. A float outside an integer's range gives the nearest end of it, and NaN gives 0.
 FG_EW1(f32_to_i32, i32, f32,
-       x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (i32)x)
+       x != x         ? 0
+       : x >= 0x1p31f ? INT32_MAX
+       : x < -0x1p31f ? INT32_MIN
+                      : (i32)x)
 FG_EW1(f32_to_i64, i64, f32,
-       x != x ? 0 : x >= 0x1p63f ? INT64_MAX : x < -0x1p63f ? INT64_MIN : (i64)x)
+       x != x         ? 0
+       : x >= 0x1p63f ? INT64_MAX
+       : x < -0x1p63f ? INT64_MIN
+                      : (i64)x)
 FG_EW1(f32_to_b8, b8, f32, x != 0.0f)
 FG_EW1(i32_to_f32, f32, i32, x)
 FG_EW1(i32_to_i64, i64, i32, x)

@@ -32,7 +32,8 @@ constexpr int64_t M_BLOCK = 384;  // rows that panels pass by before the next pa
 constexpr int64_t GROUP = 6144;   // floats of panels that stay in L1 while the rows pass by
 constexpr int64_t DOT_ROWS = 3;   // up to so many rows, transposing w costs more than it saves
 constexpr int64_t ROWS_ROWS = 4;  // likewise for packing w
-constexpr int64_t IN_PLACE_ROWS = 2 * TILE_ROWS;  // and for more rows than these tiles read w itself
+constexpr int64_t IN_PLACE_ROWS =
+    2 * TILE_ROWS;  // and for more rows than these tiles read w itself
 constexpr int64_t GEMV_COLUMNS = 1024;
 static_assert(DOT_ROWS <= ROWS_ROWS, "run_gemv keeps the sums of ROWS_ROWS rows");
 
@@ -40,14 +41,16 @@ alignas(64) const float ZEROS[MAX_TILE_PANELS * PANEL] = {};
 
 // The values that sums begin with, `columns` of row `row`, into `sums`.
 void begin_row(const Matmul &mm, float *sums, int64_t row, int64_t column, int64_t columns) {
-  if (mm.bias)
-    memcpy(sums, mm.bias + column, columns * sizeof(float));
-  else
-    memset(sums, 0, columns * sizeof(float));
-  if (mm.residual_mode == RESIDUAL_BEFORE) {
-    const float *const residual = mm.residual + row * mm.n + column;
-    for (int64_t c = 0; c < columns; c++) sums[c] += residual[c];
+  const float *const bias = mm.bias ? mm.bias + column : nullptr;
+  const float *const residual =
+      mm.residual_mode == RESIDUAL_BEFORE ? mm.residual + row * mm.n + column : nullptr;
+  int64_t c = 0;
+  for (; c + FG_VW <= columns; c += FG_VW) {
+    vf v = bias ? vload(bias + c) : vf{};
+    if (residual) v += vload(residual + c);
+    vstore(sums + c, v);
   }
+  for (; c < columns; c++) sums[c] = (bias ? bias[c] : 0.0f) + (residual ? residual[c] : 0.0f);
 }
 
 // One block of K: sums come from bias and residual in the first one, from y in the others, and go
@@ -57,27 +60,42 @@ struct Pass {
   bool first, last;
 };
 
-// Tiles that do not go straight from init to y: they overhang N, or begin or end with more.
-void run_tile_by_room(const Matmul &mm, const Pass &pass, TileFn tile, Tile &t, int64_t row,
-                      int64_t rows, int64_t column, int64_t width) {
+// One tile of one pass; `t` holds all but where sums come from and go to. A whole tile goes straight
+// from bias or y to y where it can; others go by way of `sums`.
+FG_INLINE void run_tile(const Matmul &mm, const Pass &pass, TileFn tile, Tile &t, int64_t row,
+                        int64_t rows, int64_t column, int64_t width) {
   alignas(64) float sums[TILE_ROWS * MAX_TILE_PANELS * PANEL];
   const int64_t columns = at_most(width, mm.n - column);
+  const bool whole = columns == width;
   float *const y = mm.y + row * mm.n + column;
-  t.init = t.out = sums;
-  t.init_row = t.out_row = width;
-  if (!pass.first) {
+  t.init = sums;
+  t.init_row = width;
+  if (pass.first && mm.residual_mode == RESIDUAL_BEFORE) {
+    for (int64_t r = 0; r < rows; r++) begin_row(mm, sums + r * width, row + r, column, columns);
+  } else if (pass.first) {
+    t.init_row = 0;
+    if (!mm.bias)
+      t.init = ZEROS;
+    else if (whole)
+      t.init = mm.bias + column;
+    else
+      begin_row(mm, sums, row, column, columns);
+  } else if (whole) {
+    t.init = y;
+    t.init_row = mm.n;
+  } else {
     for (int64_t r = 0; r < rows; r++)
       memcpy(sums + r * width, y + r * mm.n, columns * sizeof(float));
-  } else if (mm.residual_mode == RESIDUAL_BEFORE) {
-    for (int64_t r = 0; r < rows; r++) begin_row(mm, sums + r * width, row + r, column, columns);
-  } else {
-    begin_row(mm, sums, row, column, columns);
-    t.init_row = 0;
   }
-  tile(t);
   const bool after = pass.last && mm.residual_mode == RESIDUAL_AFTER;
-  FINISH[pass.last ? mm.activation : (int64_t)ACT_NONE][after](
-      {sums, width, rows, columns, y, after ? mm.residual + row * mm.n + column : nullptr, mm.n});
+  const int64_t activation = pass.last ? mm.activation : (int64_t)ACT_NONE;
+  const bool straight = whole && !after && activation == ACT_NONE;
+  t.out = straight ? y : sums;
+  t.out_row = straight ? mm.n : width;
+  tile(t);
+  if (!straight)
+    FINISH[activation][after](
+        {sums, width, rows, columns, y, after ? mm.residual + row * mm.n + column : nullptr, mm.n});
 }
 
 // Rows [row, rows_end), dealt evenly to tiles, against the panels of columns [column, columns_end).
@@ -87,29 +105,17 @@ void run_group(const Matmul &mm, const Pass &pass, Tile &t, int64_t row, int64_t
   const float *const panels = t.b;
   const int64_t all = rows_end - row, tiles = (all + TILE_ROWS - 1) / TILE_ROWS;
   const int64_t fewest = all / tiles, with_more = all % tiles;
-  const bool plain = (!pass.first || mm.residual_mode != RESIDUAL_BEFORE) &&
-                     (!pass.last || (mm.activation == ACT_NONE && mm.residual_mode != RESIDUAL_AFTER));
   for (int64_t i = 0; i < tiles; i++) {
     const int64_t rows = fewest + (i < with_more);
+    const TileFn wide_tile = mm.m == 1 ? gemv_wide : wide > 1 ? WIDE_TILES[rows] : nullptr;
+    const TileFn narrow_tile = mm.m == 1 ? gemv_narrow : NARROW_TILES[rows];
     t.a = mm.x + row * mm.x_row + pass.k * mm.x_k;
     t.b = panels;
     for (int64_t c = column; c < columns_end;) {
-      const bool is_wide = c + wide * PANEL <= columns_end;
-      const int64_t step = is_wide ? wide : 1, width = step * PANEL;
-      const TileFn tile = mm.m == 1   ? (step == 1 ? gemv_narrow : gemv_wide)
-                          : step == 1 ? NARROW_TILES[rows]
-                                      : WIDE_TILES[rows];
-      if (plain && c + width <= mm.n) {
-        float *const y = mm.y + row * mm.n + c;
-        t.init = !pass.first ? y : mm.bias ? mm.bias + c : ZEROS;
-        t.init_row = pass.first ? 0 : mm.n;
-        t.out = y;
-        t.out_row = mm.n;
-        tile(t);
-      } else {
-        run_tile_by_room(mm, pass, tile, t, row, rows, c, width);
-      }
-      c += width;
+      const bool is_wide = wide > 1 && c + wide * PANEL <= columns_end;
+      const int64_t step = is_wide ? wide : 1;
+      run_tile(mm, pass, is_wide ? wide_tile : narrow_tile, t, row, rows, c, step * PANEL);
+      c += step * PANEL;
       t.b += step * t.b_panel;
     }
     row += rows;
@@ -190,8 +196,8 @@ void run_gemv(const Matmul &mm, const Block &block) {
         gemv_columns(sums + r * GEMV_COLUMNS, x + r * mm.x_row, mm.w + c * mm.w_column, mm.w_column,
                      mm.k, columns);
     const int64_t at = block.row * mm.n + c;
-    FINISH[mm.activation][after]({sums, GEMV_COLUMNS, rows, columns, mm.y + at,
-                                  after ? mm.residual + at : nullptr, mm.n});
+    FINISH[mm.activation][after](
+        {sums, GEMV_COLUMNS, rows, columns, mm.y + at, after ? mm.residual + at : nullptr, mm.n});
   }
 }
 
@@ -224,8 +230,8 @@ void run_units(const Matmul &mm, const int64_t *p, int64_t begin, int64_t end) {
   const int64_t across = (mm.n + p[P_N_STEP] - 1) / p[P_N_STEP];
   for (int64_t unit = begin; unit < end; unit++) {
     const int64_t row = unit / across * p[P_M_STEP], column = unit % across * p[P_N_STEP];
-    run_block(mm, {row, at_most(mm.m, row + p[P_M_STEP]), column,
-                   at_most(mm.n, column + p[P_N_STEP])});
+    run_block(mm,
+              {row, at_most(mm.m, row + p[P_M_STEP]), column, at_most(mm.n, column + p[P_N_STEP])});
   }
 }
 

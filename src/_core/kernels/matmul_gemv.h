@@ -23,29 +23,29 @@ namespace {
 #define FG_GEMV_MULTIPLY(s, v) c##s##_##v += a * vload(FG_B(v) + s * PANEL);
 #define FG_GEMV_FOLD(s, v) c0_##v += c##s##_##v;
 #define FG_GEMV_OTHER(s, VECS) VECS(FG_GEMV_ZERO, s)
-#define FG_GEMV_STEP(s, VECS)              \
-  {                                        \
-    const vf a = vset(x[s * a_k]);         \
-    VECS(FG_GEMV_MULTIPLY, s)              \
+#define FG_GEMV_STEP(s, VECS)                                                                      \
+  {                                                                                                \
+    const vf a = vset(x[s * a_k]);                                                                 \
+    VECS(FG_GEMV_MULTIPLY, s)                                                                      \
   }
 #define FG_GEMV_FOLDS(s, VECS) VECS(FG_GEMV_FOLD, s)
 
-#define FG_GEMV(NAME, STREAMS, VECS)                                                      \
-  void NAME(const Tile &t) {                                                              \
-    VECS(FG_INIT, 0)                                                                      \
-    FG_OTHERS_##STREAMS(FG_GEMV_OTHER, VECS) const float *b = t.b, *x = t.a;              \
-    const int64_t a_k = t.a_k;                                                            \
-    [[maybe_unused]] const int64_t b_panel = t.b_panel;                                   \
-    int64_t k = t.k;                                                                      \
-    for (; k >= STREAMS; k -= STREAMS) {                                                  \
-      FG_STREAMS_##STREAMS(FG_GEMV_STEP, VECS) x += STREAMS * a_k;                        \
-      b += STREAMS * PANEL;                                                               \
-    }                                                                                     \
-    for (; k > 0; k--) {                                                                  \
-      FG_GEMV_STEP(0, VECS) x += a_k;                                                     \
-      b += PANEL;                                                                         \
-    }                                                                                     \
-    FG_OTHERS_##STREAMS(FG_GEMV_FOLDS, VECS) VECS(FG_STORE, 0)                            \
+#define FG_GEMV(NAME, STREAMS, VECS)                                                               \
+  void NAME(const Tile &t) {                                                                       \
+    VECS(FG_INIT, 0)                                                                               \
+    FG_OTHERS_##STREAMS(FG_GEMV_OTHER, VECS) const float *b = t.b, *x = t.a;                       \
+    const int64_t a_k = t.a_k;                                                                     \
+    [[maybe_unused]] const int64_t b_panel = t.b_panel;                                            \
+    int64_t k = t.k;                                                                               \
+    for (; k >= STREAMS; k -= STREAMS) {                                                           \
+      FG_STREAMS_##STREAMS(FG_GEMV_STEP, VECS) x += STREAMS * a_k;                                 \
+      b += STREAMS * PANEL;                                                                        \
+    }                                                                                              \
+    for (; k > 0; k--) {                                                                           \
+      FG_GEMV_STEP(0, VECS) x += a_k;                                                              \
+      b += PANEL;                                                                                  \
+    }                                                                                              \
+    FG_OTHERS_##STREAMS(FG_GEMV_FOLDS, VECS) VECS(FG_STORE, 0)                                     \
   }
 
 #if FG_ISA == 4
@@ -150,10 +150,10 @@ FG_INLINE void dot_four(float *sums, const float *x, const float *w, int64_t w_c
   }
   const Quad q0 = fold_quad(a0 + b0), q1 = fold_quad(a1 + b1);
   const Quad q2 = fold_quad(a2 + b2), q3 = fold_quad(a3 + b3);
-  const Quad even = __builtin_shufflevector(q0, q1, 0, 4, 2, 6) +
-                    __builtin_shufflevector(q0, q1, 1, 5, 3, 7);
-  const Quad odd = __builtin_shufflevector(q2, q3, 0, 4, 2, 6) +
-                   __builtin_shufflevector(q2, q3, 1, 5, 3, 7);
+  const Quad even =
+      __builtin_shufflevector(q0, q1, 0, 4, 2, 6) + __builtin_shufflevector(q0, q1, 1, 5, 3, 7);
+  const Quad odd =
+      __builtin_shufflevector(q2, q3, 0, 4, 2, 6) + __builtin_shufflevector(q2, q3, 1, 5, 3, 7);
   Quad sum = __builtin_shufflevector(even, odd, 0, 1, 4, 5) +
              __builtin_shufflevector(even, odd, 2, 3, 6, 7);
   for (; i < k; i++) sum += x[i] * (Quad){w[i], w1[i], w2[i], w3[i]};

@@ -29,9 +29,9 @@ enum MatmulParam {
   P_M_STEP,      // y is cut into units of so many rows
   P_N_STEP,      // and so many columns, a multiple of 64; parts are runs of whole units
   // From here on for run-time operands alone.
-  P_W_K,         // elements between neighbours along K in w
-  P_W_COLUMN,    // elements between columns of w; one of these two strides is 1
-  P_BATCH_DIMS,  // number of batch dimensions, at most MAX_BATCH_DIMS
+  P_W_K,          // elements between neighbours along K in w
+  P_W_COLUMN,     // elements between columns of w; one of these two strides is 1
+  P_BATCH_DIMS,   // number of batch dimensions, at most MAX_BATCH_DIMS
   P_BATCH_FIRST,  // then, for each of them, outermost first: size, stride in x, stride in w
 };
 

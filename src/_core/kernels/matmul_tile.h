@@ -45,8 +45,8 @@ typedef void (*TileFn)(const Tile &);
 #define FG_VECS_2(F, r) FG_VECS_1(F, r) F(r, 1)
 #define FG_VECS_4(F, r) FG_VECS_2(F, r) F(r, 2) F(r, 3)
 #define FG_VECS_8(F, r) FG_VECS_4(F, r) F(r, 4) F(r, 5) F(r, 6) F(r, 7)
-#define FG_VECS_16(F, r) \
-  FG_VECS_8(F, r)        \
+#define FG_VECS_16(F, r)                                                                           \
+  FG_VECS_8(F, r)                                                                                  \
   F(r, 8) F(r, 9) F(r, 10) F(r, 11) F(r, 12) F(r, 13) F(r, 14) F(r, 15)
 
 #define FG_B(v) (b + ((v) / PANEL_VECS) * b_panel + ((v) % PANEL_VECS) * FG_VW)
@@ -55,30 +55,30 @@ typedef void (*TileFn)(const Tile &);
 #define FG_MULTIPLY(r, v) c##r##_##v += a * b##v;
 #define FG_STORE(r, v) vstore(t.out + r * t.out_row + v * FG_VW, c##r##_##v);
 
-#define FG_ROW_BEGIN(r, VECS)                 \
-  const float *const a##r = t.a + r * t.a_row; \
+#define FG_ROW_BEGIN(r, VECS)                                                                      \
+  const float *const a##r = t.a + r * t.a_row;                                                     \
   VECS(FG_INIT, r)
-#define FG_ROW_STEP(r, VECS)                \
-  {                                         \
-    const vf a = vset(a##r[a_at]); \
-    VECS(FG_MULTIPLY, r)                    \
+#define FG_ROW_STEP(r, VECS)                                                                       \
+  {                                                                                                \
+    const vf a = vset(a##r[a_at]);                                                                 \
+    VECS(FG_MULTIPLY, r)                                                                           \
   }
 #define FG_ROW_END(r, VECS) VECS(FG_STORE, r)
 
-#define FG_TILE(NAME, ROWS, VECS)                       \
-  void NAME(const Tile &t) {                            \
-    ROWS(FG_ROW_BEGIN, VECS)                            \
-    const float *b = t.b;                               \
-    const int64_t a_k = t.a_k, b_k = t.b_k;             \
-    [[maybe_unused]] const int64_t b_panel = t.b_panel; \
-    int64_t a_at = 0;                                   \
-    for (int64_t k = t.k; k > 0; --k) {                 \
-      VECS(FG_LOAD_B, _)                                \
-      ROWS(FG_ROW_STEP, VECS)                           \
-      a_at += a_k;                                      \
-      b += b_k;                                         \
-    }                                                   \
-    ROWS(FG_ROW_END, VECS)                              \
+#define FG_TILE(NAME, ROWS, VECS)                                                                  \
+  void NAME(const Tile &t) {                                                                       \
+    ROWS(FG_ROW_BEGIN, VECS)                                                                       \
+    const float *b = t.b;                                                                          \
+    const int64_t a_k = t.a_k, b_k = t.b_k;                                                        \
+    [[maybe_unused]] const int64_t b_panel = t.b_panel;                                            \
+    int64_t a_at = 0;                                                                              \
+    for (int64_t k = t.k; k > 0; --k) {                                                            \
+      VECS(FG_LOAD_B, _)                                                                           \
+      ROWS(FG_ROW_STEP, VECS)                                                                      \
+      a_at += a_k;                                                                                 \
+      b += b_k;                                                                                    \
+    }                                                                                              \
+    ROWS(FG_ROW_END, VECS)                                                                         \
   }
 
 // TILE_ROWS rows by TILE_PANELS panels fill the registers. `narrow` are tiles of one panel; `wide`
@@ -111,7 +111,7 @@ FG_TILE(wide_9, FG_ROWS_9, FG_VECS_2)
 FG_TILE(wide_10, FG_ROWS_10, FG_VECS_2)
 FG_TILE(wide_11, FG_ROWS_11, FG_VECS_2)
 FG_TILE(wide_12, FG_ROWS_12, FG_VECS_2)
-constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3, tile_4,  tile_5,  tile_6,
+constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3,  tile_4,  tile_5, tile_6,
                                    tile_7,  tile_8, tile_9, tile_10, tile_11, tile_12};
 constexpr TileFn WIDE_TILES[] = {nullptr, wide_1, wide_2, wide_3,  wide_4,  wide_5, wide_6,
                                  wide_7,  wide_8, wide_9, wide_10, wide_11, wide_12};
@@ -140,7 +140,7 @@ FG_TILE(tile_3, FG_ROWS_3, FG_VECS_4)
 FG_TILE(wide_1, FG_ROWS_1, FG_VECS_8)
 constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3};
 constexpr TileFn WIDE_TILES[] = {nullptr, wide_1};
-#else  // thirty-two registers of four lanes
+#else              // thirty-two registers of four lanes
 constexpr int TILE_ROWS = 6;
 constexpr int WIDE_ROWS = 3;
 constexpr int WIDE_PANELS[] = {0, 4, 2, 2};

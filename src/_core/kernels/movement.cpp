@@ -108,10 +108,14 @@ FG_INLINE void copy_strided_as(const fg_call *call) {
 
 void copy_strided(const fg_call *call) {
   switch (call->params[0]) {
-    case 1: return copy_strided_as<uint8_t>(call);
-    case 2: return copy_strided_as<uint16_t>(call);
-    case 4: return copy_strided_as<uint32_t>(call);
-    default: return copy_strided_as<uint64_t>(call);
+    case 1:
+      return copy_strided_as<uint8_t>(call);
+    case 2:
+      return copy_strided_as<uint16_t>(call);
+    case 4:
+      return copy_strided_as<uint32_t>(call);
+    default:
+      return copy_strided_as<uint64_t>(call);
   }
 }
 
@@ -143,7 +147,7 @@ typedef int32_t vblock_any __attribute__((vector_size(32), aligned(4), may_alias
 FG_INLINE vblock load_rows(const uint32_t *in, int64_t is) {
   return __builtin_shufflevector(load4(in), load4(in + 4 * is), 0, 1, 2, 3, 4, 5, 6, 7);
 }
-#define FG_ZIP(a, b, w, x, y, z) \
+#define FG_ZIP(a, b, w, x, y, z)                                                                   \
   __builtin_shufflevector(a, b, w, x, y, z, w + 4, x + 4, y + 4, z + 4)
 #define FG_SECOND 8
 #else
@@ -171,6 +175,23 @@ template <typename T>
 FG_INLINE void transpose_tile(T *out, int64_t os, const T *in, int64_t is, int64_t nq, int64_t np) {
   for (int64_t q = 0; q < nq; q++)
     for (int64_t p = 0; p < np; p++) out[q * os + p] = one(in[p * is + q]);
+}
+// 64-bit items by two.
+FG_INLINE void transpose_tile(uint64_t *out, int64_t os, const uint64_t *in, int64_t is, int64_t nq,
+                              int64_t np) {
+  typedef int64_t v2 __attribute__((vector_size(16)));
+  typedef int64_t v2_any __attribute__((vector_size(16), aligned(8), may_alias));
+  const int64_t whole_q = nq / 2 * 2, whole_p = np / 2 * 2;
+  for (int64_t q = 0; q < whole_q; q += 2)
+    for (int64_t p = 0; p < whole_p; p += 2) {
+      const v2 a = *(const v2_any *)(in + p * is + q), b = *(const v2_any *)(in + (p + 1) * is + q);
+      *(v2_any *)(out + q * os + p) = __builtin_shufflevector(a, b, 0, 2);
+      *(v2_any *)(out + (q + 1) * os + p) = __builtin_shufflevector(a, b, 1, 3);
+    }
+  for (int64_t p = whole_p; p < np; p++)
+    for (int64_t q = 0; q < whole_q; q++) out[q * os + p] = in[p * is + q];
+  for (int64_t q = whole_q; q < nq; q++)
+    for (int64_t p = 0; p < np; p++) out[q * os + p] = in[p * is + q];
 }
 FG_INLINE void transpose_tile(uint32_t *out, int64_t os, const uint32_t *in, int64_t is, int64_t nq,
                               int64_t np) {
@@ -230,10 +251,14 @@ FG_INLINE void transpose_as(const fg_call *call) {
 
 void transpose(const fg_call *call) {
   switch (call->params[0]) {
-    case 1: return transpose_as<uint8_t>(call);
-    case 2: return transpose_as<uint16_t>(call);
-    case 4: return transpose_as<uint32_t>(call);
-    default: return transpose_as<uint64_t>(call);
+    case 1:
+      return transpose_as<uint8_t>(call);
+    case 2:
+      return transpose_as<uint16_t>(call);
+    case 4:
+      return transpose_as<uint32_t>(call);
+    default:
+      return transpose_as<uint64_t>(call);
   }
 }
 
@@ -298,18 +323,26 @@ FG_INLINE void take_as(const fg_call *call) {
 
 void take(const fg_call *call) {
   switch (call->params[3]) {
-    case 1: return take_as<1>(call);
-    case 4: return take_as<4>(call);
-    case 8: return take_as<8>(call);
-    default: return take_as<0>(call);
+    case 1:
+      return take_as<1>(call);
+    case 4:
+      return take_as<4>(call);
+    case 8:
+      return take_as<8>(call);
+    default:
+      return take_as<0>(call);
   }
 }
 
 }  // namespace
 
 extern const fg_entry movement_entries[] = {
-    {"copy_strided", copy_strided}, {"copy_dense", copy_dense}, {"transpose", transpose},
-    {"concat", concat},             {"take", take},             {nullptr, nullptr},
+    {"copy_strided", copy_strided},
+    {"copy_dense", copy_dense},
+    {"transpose", transpose},
+    {"concat", concat},
+    {"take", take},
+    {nullptr, nullptr},
 };
 
 }  // namespace FG_NS

@@ -26,7 +26,8 @@ FG_INLINE void softmax_row(float *out, const float *x, int64_t n) {
     const int64_t end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK;
     vf s0 = {}, s1 = {};
     for (i = begin; i + 2 * FG_VW <= end; i += 2 * FG_VW) {
-      vf e0 = vexp_nonpositive(vload(x + i) - largest), e1 = vexp_nonpositive(vload(x + i + FG_VW) - largest);
+      vf e0 = vexp_nonpositive(vload(x + i) - largest),
+         e1 = vexp_nonpositive(vload(x + i + FG_VW) - largest);
       vstore(out + i, e0);
       vstore(out + i + FG_VW, e1);
       s0 += e0;
@@ -60,7 +61,8 @@ void softmax(const fg_call *call) {
   const float *x = (const float *)call->args[1];
   const Slice mine = fg_slice(outer * chunks, call->part, call->nparts);
   if (inner == 1) {
-    for (int64_t row = mine.begin; row < mine.end; row++) softmax_row(out + row * n, x + row * n, n);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+      softmax_row(out + row * n, x + row * n, n);
     return;
   }
   float largest[MAX_CHUNK + FG_VW], sum[MAX_CHUNK + FG_VW];
@@ -70,7 +72,8 @@ void softmax(const fg_call *call) {
     const int64_t width = inner - column < chunk ? inner - column : chunk;
     const int64_t whole = width / FG_VW * FG_VW;
     const int64_t first = unit / chunks * n * inner + column;
-    for (int64_t i = 0; i < width; i++) largest[i] = -__builtin_inff(), sum[i] = 0.0f, total[i] = 0.0;
+    for (int64_t i = 0; i < width; i++)
+      largest[i] = -__builtin_inff(), sum[i] = 0.0f, total[i] = 0.0;
     for (int64_t r = 0; r < n; r++) {
       const float *row = x + first + r * inner;
       for (int64_t i = 0; i < width; i++) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
@@ -145,14 +148,14 @@ void norm(const fg_call *call) {
     const double inverse = 1.0 / __builtin_sqrt(power + eps);
     const float scale = (float)inverse, offset = (float)(-shift * inverse);
     int64_t i = 0;
-#define FG_NORM(expr, tail)                                                   \
-  for (; i + FG_VW <= n; i += FG_VW) {                                        \
-    vf v = (vload(from + i) - center) * scale + offset;                                \
-    vstore(to + i, expr);                                                     \
-  }                                                                           \
-  for (; i < n; i++) {                                                        \
-    float v = (from[i] - center) * scale + offset;                                    \
-    to[i] = tail;                                                             \
+#define FG_NORM(expr, tail)                                                                        \
+  for (; i + FG_VW <= n; i += FG_VW) {                                                             \
+    vf v = (vload(from + i) - center) * scale + offset;                                            \
+    vstore(to + i, expr);                                                                          \
+  }                                                                                                \
+  for (; i < n; i++) {                                                                             \
+    float v = (from[i] - center) * scale + offset;                                                 \
+    to[i] = tail;                                                                                  \
   }
     if (weight && bias) {
       FG_NORM(v * vload(weight + i) + vload(bias + i), v * weight[i] + bias[i])

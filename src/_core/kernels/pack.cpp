@@ -33,8 +33,7 @@ void transpose_x(const fg_call *call) {
     const float *const x = (const float *)call->args[1] + matrix * m * k + row;
     const int64_t quad_rows = rows / 4 * 4, quad_k = k / 4 * 4;
     for (int64_t j = 0; j < quad_k; j += 4)
-      for (int64_t i = 0; i < quad_rows; i += 4)
-        transpose_quad(y + i * k + j, k, x + j * m + i, m);
+      for (int64_t i = 0; i < quad_rows; i += 4) transpose_quad(y + i * k + j, k, x + j * m + i, m);
     for (int64_t i = 0; i < rows; i++)
       for (int64_t j = i < quad_rows ? quad_k : 0; j < k; j++) y[i * k + j] = x[j * m + i];
   }

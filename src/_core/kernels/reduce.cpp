@@ -40,8 +40,11 @@ struct Odometer {
   }
 };
 
+struct AutoVectorised {
+  static constexpr bool vectors = false;
+};
 // An operation: T elements, A accumulator, R what a block of rows is gathered in (columns).
-struct SumFloat {
+struct SumFloat : AutoVectorised {
   typedef float T;
   typedef double A;
   typedef float R;
@@ -53,7 +56,8 @@ struct SumFloat {
   FG_INLINE A join(A a, R r) { return a + r; }
   FG_INLINE T finish(A a, int64_t count) { return (T)(count < 0 ? a : a / (double)count); }
 };
-struct ProdFloat {  // in double: no overflow on the way where the result is in range
+// In double: no overflow on the way to a result that is in range.
+struct ProdFloat : AutoVectorised {
   typedef float T;
   typedef double A;
   typedef double R;
@@ -71,7 +75,7 @@ struct ProdFloat {  // in double: no overflow on the way where the result is in 
   FG_INLINE A join(A a, R r) { return a * r; }
   FG_INLINE T finish(A a, int64_t) { return (T)a; }
 };
-struct SumLong {
+struct SumLong : AutoVectorised {
   typedef int64_t T;
   typedef uint64_t A;  // wraps
   typedef uint64_t R;
@@ -86,7 +90,7 @@ struct SumLong {
   FG_INLINE A join(A a, R r) { return a + r; }
   FG_INLINE T finish(A a, int64_t) { return (T)a; }
 };
-struct ProdLong {
+struct ProdLong : AutoVectorised {
   typedef int64_t T;
   typedef uint64_t A;
   typedef uint64_t R;
@@ -156,7 +160,7 @@ struct ChooseFloat {
   FG_INLINE T finish(A a, int64_t) { return a; }
 };
 template <typename TYPE, TYPE WORST, int SIGN>
-struct ChooseInt {
+struct ChooseInt : AutoVectorised {
   typedef TYPE T;
   typedef TYPE A;
   typedef TYPE R;
@@ -181,7 +185,7 @@ template <typename OP>
 FG_INLINE void fold_rows(typename OP::R *a, const typename OP::T *w, const typename OP::T *x,
                          const typename OP::T *y, const typename OP::T *z, int64_t n) {
   int64_t i = 0;
-  if (OP::vectors) {
+  if constexpr (OP::vectors) {
     for (; i + FG_VW <= n; i += FG_VW) OP::rows_of_vectors(a + i, w + i, x + i, y + i, z + i);
   }
   for (; i < n; i++) a[i] = OP::rows(a[i], w[i], x[i], y[i], z[i]);

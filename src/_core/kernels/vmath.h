@@ -40,7 +40,7 @@ FG_INLINE vf vexp(vf x) {
   x = vmin(vset(89.0f), vmax(vset(-104.0f), x));
   vf p = vexp_reduced(x, &shifted);
   // Two halves: 2^n itself may be out of range.
-  vi e = vbits(shifted) - 0x4b400000;
+  vi e = (vi)((vu)vbits(shifted) - 0x4b400000u);
   vi half = e >> 1;
   vf lo = vfloat((vi)((vu)(half + 127) << 23)), hi = vfloat((vi)((vu)(e - half + 127) << 23));
   return p * lo * hi;
@@ -51,14 +51,15 @@ FG_INLINE vf vexp_nonpositive(vf x) {
   vf shifted;
   // -88 gives n = -127, whose biased exponent is that of 0.
   vf p = vexp_reduced(vmax(vset(-88.0f), x), &shifted);
-  return p * vfloat((vi)((vu)(vbits(shifted) - (0x4b400000 - 127)) << 23));
+  return p * vfloat((vi)(((vu)vbits(shifted) - (0x4b400000u - 127u)) << 23));
 }
 
-// log, to 0.79 ulp: x = m * 2^e with m in [sqrt(1/2), sqrt(2)). log(0) = -inf, log of a negative is NaN.
+// log, to 0.79 ulp: x = m * 2^e with m in [sqrt(1/2), sqrt(2)). log(0) is -inf, of a negative NaN.
 FG_INLINE vf vlog(vf x) {
   vi tiny = x < 1.17549435e-38f;
   vf y = vselect(tiny, x * 8388608.0f, x);
-  vi bits = vbits(y) - 0x3f3504f3;
+  // Unsigned, so that the lanes of negative x may wrap.
+  vi bits = (vi)((vu)vbits(y) - 0x3f3504f3u);
   vi e = bits >> 23;
   vf f = vfloat((bits & 0x007fffff) + 0x3f3504f3) - 1.0f;
   vf n = __builtin_convertvector(viselect(tiny, e - 23, e), vf);

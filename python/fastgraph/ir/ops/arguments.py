@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fastgraph.errors import GraphError
-from fastgraph.ir.graph import Graph, Node, Value, scalar_array
+from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.types import FLOAT32, check_dtype, result_dtype
 
 __all__ = [

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import public
 from fastgraph.ir.ops.arguments import is_weak, node, operands
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.types import BOOL, FLOAT32
 
 __all__ = [

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph.ir.graph import Value, scalar_array
-from fastgraph.ir.opdef import public
+from fastgraph.ir.graph import Value
+from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.ops.arguments import as_value, convert, is_weak, node, operands, owner
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.types import BOOL, result_dtype
 
 __all__ = [

@@ -11,8 +11,8 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import public
 from fastgraph.ir.ops.arguments import as_value, convert, integers, node, one, owner
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import reshape
 from fastgraph.ir.types import check_axis, result_dtype
@@ -212,10 +212,9 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Value:
     found = node("take", [value, index], {"axis": axis}).outputs[0]
     if index.node.op == "constant":
         dim = value.shape[found.node.attrs["axis"]]
-        outside = index.node.attrs["value"]
-        outside = outside[(outside < -dim) | (outside >= dim)]
+        array = index.node.attrs["value"]
+        outside = array[(array < -dim) | (array >= dim)]
         if outside.size:
-            value.node.graph.nodes.pop()
             raise GraphError(
                 f"take: index {outside[0]} is out of range for axis {axis} of {value.shape}; "
                 f"allowed are {-dim} to {dim - 1}"

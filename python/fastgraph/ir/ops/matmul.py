@@ -9,8 +9,9 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import Attrs, public, register
+from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import as_value, is_weak, node, owner
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.types import FLOAT32, Shape, Spec, broadcast
 
 __all__ = ["matmul", "matmul_shape"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import Attrs, public, register
+from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import as_value, float_only, node, number, owner
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.types import FLOAT32, Shape, Spec, check_axes, check_axis
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]

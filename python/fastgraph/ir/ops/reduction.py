@@ -9,8 +9,9 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import Attrs, public, register
+from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import convert, node, one
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.shaping import reshape
 from fastgraph.ir.types import BOOL, FLOAT32, INT32, INT64, Shape, Spec, check_axes
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import public
 from fastgraph.ir.ops.arguments import integers, node, one
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.types import check_axes
 

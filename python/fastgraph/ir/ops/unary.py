@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastgraph.ir.graph import Value
-from fastgraph.ir.opdef import public
 from fastgraph.ir.ops.arguments import convert, node, one, operands
+from fastgraph.ir.ops.entry import public
 from fastgraph.ir.types import BOOL, FLOAT32, check_dtype
 
 __all__ = [

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-__all__ = ["broadcast_strides", "choose_parts", "collapse", "row_major"]
+from fastgraph.lower.call import estimate
+
+__all__ = ["broadcast_strides", "choose_parts", "collapse", "memory_ns", "row_major"]
 
 # Below this a second thread costs more than it saves; above the other, signals would wait.
 _SERIAL_NS = 3_000.0
 _PART_NS = 2_000.0
 _LONGEST_PART_NS = 5_000_000.0
+# What a node has just written is read from a cache by the next one, as far as it holds it.
+_CACHED_BYTES = 4_000_000
+_CACHED_BYTES_PER_NS = 45.0
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
@@ -67,6 +72,13 @@ def collapse(
     if not sizes:
         return [1], [[1] for _ in strides]
     return sizes, steps
+
+
+def memory_ns(nbytes: float) -> float:
+    """Nanoseconds that one core needs to move so many bytes, roughly."""
+    if nbytes <= _CACHED_BYTES:
+        return nbytes / _CACHED_BYTES_PER_NS
+    return estimate(0, nbytes)
 
 
 def choose_parts(cost_ns: float, threads: int, units: int) -> int:

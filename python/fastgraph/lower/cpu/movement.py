@@ -9,8 +9,14 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
-from fastgraph.lower.call import Alias, Call, estimate
-from fastgraph.lower.cpu.layout import broadcast_strides, choose_parts, collapse, row_major
+from fastgraph.lower.call import Alias, Call
+from fastgraph.lower.cpu.layout import (
+    broadcast_strides,
+    choose_parts,
+    collapse,
+    memory_ns,
+    row_major,
+)
 from fastgraph.lower.cpu.registry import Target, lowers
 
 __all__ = [
@@ -42,7 +48,7 @@ def _item_size(node: Node, value: Value) -> int:
 def copy_call(out: Value, source: Value, target: Target) -> Call:
     """Copy all bytes of `source` to `out`, which has as many."""
     nbytes = prod(source.shape) * np.dtype(source.dtype).itemsize
-    cost_ns = 10.0 + estimate(0, 2 * nbytes)
+    cost_ns = 10.0 + memory_ns(2 * nbytes)
     parts = choose_parts(cost_ns, target.threads, ceil(nbytes / _PAGE))
     return Call(
         "copy_dense", (out,), (source,), [nbytes], parts, cost_ns,
@@ -50,9 +56,7 @@ def copy_call(out: Value, source: Value, target: Target) -> Call:
     )  # fmt: skip
 
 
-def _strided(
-    node: Node, strides: Sequence[int], offset: int, target: Target
-) -> list[Call | Alias]:
+def _strided(node: Node, strides: Sequence[int], offset: int, target: Target) -> list[Call | Alias]:
     """Read the input with `strides` and from element `offset` on, write the output densely."""
     source, out = node.inputs[0], node.outputs[0]
     size = _item_size(node, source)
@@ -84,7 +88,7 @@ def _strided(
             to.append(inner)
         units = prod(sizes)
         words = [size, len(sizes), inner, step, offset, *sizes, *from_, *to]
-        cost_ns = 10.0 + 4.0 * units + estimate(0, nbytes) * (1 if step in (0, 1) else 4)
+        cost_ns = 10.0 + 4.0 * units + memory_ns(nbytes) * (1 if step in (0, 1) else 4)
         name = "copy_strided"
     parts = choose_parts(cost_ns, target.threads, units)
     return [Call(name, (out,), (source,), words, parts, cost_ns, nbytes=nbytes)]
@@ -133,7 +137,7 @@ def lower_concat(node: Node, target: Target) -> list[Call | Alias]:
     rows, inner = prod(out.shape[:axis]), prod(out.shape[axis + 1 :]) * size
     widths = [value.shape[axis] * inner for value in sources]
     nbytes = 2 * rows * sum(widths)
-    cost_ns = 10.0 + 4.0 * rows * len(widths) + estimate(0, nbytes)
+    cost_ns = 10.0 + 4.0 * rows * len(widths) + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, ceil(rows * sum(widths) / _PAGE))
     words = [len(sources), rows, sum(widths), *widths]
     return [Call("concat", (out,), sources, words, parts, cost_ns, nbytes=nbytes)]
@@ -155,6 +159,6 @@ def lower_take(node: Node, target: Target) -> list[Call | Alias]:
     width = prod(source.shape[axis + 1 :]) * size
     words = [outer, source.shape[axis], count, width, np.dtype(indices.dtype).itemsize]
     nbytes = 2 * outer * count * width + count * np.dtype(indices.dtype).itemsize
-    cost_ns = 10.0 + 3.0 * outer * count + estimate(0, nbytes)
+    cost_ns = 10.0 + 3.0 * outer * count + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, outer * count)
     return [Call("take", (out,), (source, indices), words, parts, cost_ns, nbytes=nbytes)]

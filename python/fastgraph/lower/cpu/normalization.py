@@ -9,8 +9,8 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
-from fastgraph.lower.call import Alias, Call, estimate
-from fastgraph.lower.cpu.layout import choose_parts
+from fastgraph.lower.call import Alias, Call
+from fastgraph.lower.cpu.layout import choose_parts, memory_ns
 from fastgraph.lower.cpu.registry import Target, lowers
 
 __all__ = ["lower_norm", "lower_softmax"]
@@ -74,13 +74,11 @@ def lower_norm(node: Node, target: Target) -> list[Call | Alias]:
         + _WITH_SUM * (len(node.outputs) == 2)
     )
     # The sum, or y where nobody else wants the sum, is written before y: both may be x or residual.
-    inplace = tuple(
-        (i, j) for i in range(len(node.outputs)) for j in range(2 if residual else 1)
-    )
+    inplace = tuple((i, j) for i in range(len(node.outputs)) for j in range(2 if residual else 1))
     (eps,) = struct.unpack("<q", struct.pack("<d", attrs["eps"]))
     rows = elements // length
     nbytes = elements * 4 * (2 + residual + (len(node.outputs) - 1))
-    cost_ns = 20.0 * rows + 3 * estimate(elements * 4, nbytes)
+    cost_ns = 20.0 * rows + elements * 0.25 + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, rows)
     words = [rows, length, eps, flags]
     return [

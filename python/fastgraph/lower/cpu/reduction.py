@@ -9,8 +9,8 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
-from fastgraph.lower.call import Alias, Call, Temp, estimate
-from fastgraph.lower.cpu.layout import choose_parts, row_major
+from fastgraph.lower.call import Alias, Call, Temp
+from fastgraph.lower.cpu.layout import choose_parts, memory_ns, row_major
 from fastgraph.lower.cpu.registry import Target, lowers
 
 __all__ = ["lower_argmax", "lower_reduction"]
@@ -98,11 +98,9 @@ def lower_reduction(node: Node, target: Target) -> list[Call | Alias]:
     for pairs in (kept, over):
         words += [size for size, _ in pairs] + [stride for _, stride in pairs]
     nbytes, runs = _traffic(source, out), prod(sizes) // length
-    cost_ns = 10.0 + 6.0 * runs + 2 * estimate(prod(sizes), nbytes)
+    cost_ns = 10.0 + 6.0 * runs + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, units)
-    return [
-        Call(name, (out,), (source,), words, parts, cost_ns, flops=prod(sizes), nbytes=nbytes)
-    ]
+    return [Call(name, (out,), (source,), words, parts, cost_ns, flops=prod(sizes), nbytes=nbytes)]
 
 
 def _traffic(source: Value, out: Value) -> int:
@@ -113,14 +111,14 @@ def _traffic(source: Value, out: Value) -> int:
 def _in_blocks(
     name: str, source: Value, out: Value, count: int, target: Target
 ) -> list[Call | Alias]:
-    """Reduce everything: blocks whose length depends on nothing but the shape, then their results."""
+    """Reduce everything: blocks that depend on the shape alone, then their results."""
     elements, width = prod(source.shape), np.dtype(source.dtype).itemsize
     blocks = ceil(elements / _BLOCK)
     partial = Temp(blocks * width, "partial")
     first = [1, _BLOCK, 0, _NO_COUNT, elements, 1, 0, blocks, _BLOCK]
     second = [1, blocks, 0, count, _NO_TOTAL, 0, 0]
     nbytes = elements * width
-    cost_ns = estimate(elements, nbytes)
+    cost_ns = memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, blocks)
     return [
         Call(name, (partial,), (source,), first, parts, cost_ns, flops=elements, nbytes=nbytes),

@@ -1,0 +1,1 @@
+"""Benchmarks of fastgraph against its peers; ``python -m bench`` runs them all."""

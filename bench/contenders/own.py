@@ -1,0 +1,188 @@
+"""fastgraph itself."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from itertools import repeat
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+import fastgraph as fg
+from bench.timing import Call
+from bench.workloads import Layers, add_inputs
+
+__all__ = ["allocations", "beside_busy", "build", "compile_model", "layers_graph"]
+
+LINES = {
+    "run_slots": "call(inputs)",
+    "bind": "call()",
+    "run": "call(inputs)",
+    "run_raw": "call(inputs)",
+    "executable": "call()",
+}
+
+
+def layers_graph(layers: Layers) -> tuple[fg.Graph, dict[str, np.ndarray[Any, Any]]]:
+    """The graph of `layers` and its parameters."""
+    g = fg.Graph("layers")
+    h = g.input("x", (layers.rows, layers.sizes[0]))
+    params = {}
+    for i, (w, b) in enumerate(layers.weights()):
+        params[f"w{i}"] = w
+        h = h @ g.param(f"w{i}", w.shape)
+        if b is not None:
+            params[f"b{i}"] = b
+            h = h + g.param(f"b{i}", b.shape)
+        if i < layers.gelu_layers:
+            h = fg.ops.gelu(h)
+    g.output(h, "y")
+    return g, params
+
+
+def add_graph(n: int = 16) -> fg.Graph:
+    """``y = x + x``."""
+    g = fg.Graph("add")
+    x = g.input("x", (n,))
+    g.output(x + x, "y")
+    return g
+
+
+def build(spec: dict[str, Any]) -> Call:
+    """A compiled model run by one of its methods."""
+    session = fg.Session("cpu", threads=spec["threads"])
+    if spec["workload"] == "add":
+        model = session.compile(add_graph())
+    else:
+        graph, params = layers_graph(Layers.of(spec))
+        model = session.compile(graph)
+        model.set_params(params)
+    return _call(model, spec["how"])
+
+
+def _call(model: fg.CompiledGraph, how: str) -> Call:
+    x = np.zeros(model.inputs[0].shape, np.float32)
+    y = np.empty(model.outputs[0].shape, np.float32)
+    view = model.output_view(0)
+    if how == "run_slots":
+        return Call(LINES[how], {"call": model.run_slots, "inputs": [x]}, [x], lambda: view)
+    if how == "bind":
+        return Call(LINES[how], {"call": model.bind({"x": x}, {"y": y})}, [x], lambda: y)
+    if how == "executable":
+        # The walk over the recorded nodes alone, on addresses that an earlier run left.
+        model.run_slots([x])
+        return Call(LINES[how], {"call": model.executable.run}, [x], lambda: view)
+    named = {"x": x}
+    call = model.run if how == "run" else model.run_raw
+    return Call(LINES[how], {"call": call, "inputs": named}, [x], lambda: view)
+
+
+def allocations(calls: int) -> dict[str, dict[str, int]]:
+    """What `calls` calls of the 16-float add leave behind and reach in between, by method.
+
+    ``blocks``: growth of the interpreter's allocated blocks; ``peak``: bytes above the start that
+    tracemalloc saw at any moment. What the counting itself takes is taken off.
+    """
+    model = fg.Session("cpu", threads=1).compile(add_graph())
+    x = add_inputs(0)[0]
+    ways = {
+        "run_slots": (model.run_slots, ([x],)),
+        "bind": (model.bind({"x": x}, {"y": np.empty_like(x)}), ()),
+    }
+    counted = {"blocks": _blocks, "peak": _peak}
+    gc.collect()
+    gc.disable()
+    found: dict[str, dict[str, int]] = {name: {} for name in ways}
+    for what, count in counted.items():
+        if what == "peak":
+            tracemalloc.start()
+        for name, (call, arguments) in ways.items():
+            # The second time, nothing is done for the first time.
+            count(call, arguments, calls)
+            base = min(count(_nothing, (), calls) for _ in range(2))
+            found[name][what] = count(call, arguments, calls) - base
+    tracemalloc.stop()
+    gc.enable()
+    return found
+
+
+def _nothing() -> None:
+    pass
+
+
+def _blocks(call: Callable[..., object], arguments: tuple[Any, ...], calls: int) -> int:
+    before = sys.getallocatedblocks()
+    for _ in repeat(None, calls):
+        call(*arguments)
+    return sys.getallocatedblocks() - before
+
+
+def _peak(call: Callable[..., object], arguments: tuple[Any, ...], calls: int) -> int:
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    for _ in repeat(None, calls):
+        call(*arguments)
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+def beside_busy(release_gil: str | bool, seconds: float) -> dict[str, Any]:
+    """Single run_slots calls for `seconds` each, alone and beside a thread that runs Python.
+
+    Returns
+    -------
+    dict
+        ``alone`` and ``beside``: median, 99th percentile and mean in nanoseconds, and how many
+        calls; ``turns``: what the busy thread did meanwhile, in thousands; ``correct``.
+    """
+    model = fg.Session("cpu", threads=1, release_gil=release_gil).compile(add_graph())
+    inputs = add_inputs(0)
+    call = model.run_slots
+
+    def timed() -> tuple[float, float, float, int]:
+        taken = []
+        end = perf_counter_ns() + int(seconds * 1e9)
+        stop = 0
+        while stop < end:
+            start = perf_counter_ns()
+            call(inputs)
+            stop = perf_counter_ns()
+            taken.append(stop - start)
+        p50, p99 = np.percentile(taken, [50, 99])
+        return float(p50), float(p99), float(np.mean(taken)), len(taken)
+
+    turns = [0]
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            n = 0
+            for _ in repeat(None, 1000):
+                n += 1
+            turns[0] += 1
+
+    timed()
+    alone = timed()
+    busy = threading.Thread(target=spin)
+    busy.start()
+    try:
+        while not turns[0]:
+            time.sleep(0.001)
+        before = turns[0]
+        beside = timed()
+        during = turns[0] - before
+    finally:
+        stop.set()
+        busy.join()
+    right = bool(np.array_equal(model.output_view(0), inputs[0] + inputs[0]))
+    return {"alone": alone, "beside": beside, "turns": during, "correct": right}
+
+
+def compile_model(model: bytes, x: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:
+    """Read and compile a model and run it once."""
+    return np.array(fg.load(model, threads=threads, dims={}).run({"x": x})[0])

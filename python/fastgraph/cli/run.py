@@ -1,0 +1,163 @@
+"""``fastgraph run``: a user's own ONNX model on arrays from files."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fastgraph.cli.failure import Failure, running
+from fastgraph.cli.peers import OnnxRuntimeModel, has_onnx_runtime, onnx_runtime_version
+from fastgraph.cli.report import latency_rows, measure, memory_line, slowest_rows
+from fastgraph.onnx.importer import DeclaredInput, declared_inputs, from_model
+from fastgraph.onnx.proto import read_model
+from fastgraph.runtime.compiled import CompiledGraph
+from fastgraph.runtime.session import Session
+
+__all__ = ["command"]
+
+Array = np.ndarray[Any, Any]
+
+TIMED_SECONDS = 1.0
+MOST_CALLS = 1000
+PROFILED_RUNS = 20
+
+
+def command(arguments: argparse.Namespace) -> None:
+    """Load, run once, write, time."""
+    path: Path = arguments.model
+    session = Session(arguments.device, threads=arguments.threads)
+    parsed = read_model(path)
+    declared = declared_inputs(parsed)
+    arrays = _read_inputs(arguments.inputs, declared, path)
+    shapes = {
+        want.name: arrays[want.name].shape
+        for want in declared
+        if want.dims is None or not all(isinstance(dim, int) for dim in want.dims)
+    }
+    graph = from_model(parsed, _dims(arguments.dims), shapes, title=f"the model '{path}'")
+    model = session.compile(graph)
+    with running():
+        start = perf_counter()
+        outputs = model.run(arrays)
+        seconds = perf_counter() - start
+    print(repr(model))
+    for info, array in zip(model.outputs, outputs, strict=True):
+        print(f"output {info}{_range(array)}")
+    if arguments.output is not None:
+        _write(arguments.output, [info.name for info in model.outputs], outputs)
+    repeat = arguments.repeat or min(max(int(TIMED_SECONDS / max(seconds, 1e-9)), 10), MOST_CALLS)
+    with running():
+        _print_times(model, path, arrays, outputs, repeat)
+
+
+def _dims(given: list[tuple[str, int]]) -> dict[str, int]:
+    dims = dict(given)
+    if len(dims) < len(given):
+        raise Failure("a dimension is given twice by --dim")
+    return dims
+
+
+def _read_inputs(
+    given: list[tuple[str, Path]], declared: list[DeclaredInput], model: Path
+) -> dict[str, Array]:
+    names = [name for name, _ in given]
+    wanted = [want.name for want in declared]
+    needs = f"{model} needs" + "".join(
+        f"\n  --input {want.name}=FILE.npy  {want}" for want in declared
+    )
+    for name in names:
+        if name not in wanted:
+            raise Failure(f"{name!r} is no input of the model; {needs}")
+        if names.count(name) > 1:
+            raise Failure(f"input {name!r} is given twice")
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise Failure(f"no --input given for {', '.join(map(repr, missing))}; {needs}")
+    files = dict(given)
+    return {name: _read_array(name, files[name]) for name in wanted}
+
+
+def _read_array(name: str, file: Path) -> Array:
+    try:
+        array = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise Failure(f"input {name!r}: {file} cannot be read: {error.strerror}") from error
+    except (ValueError, EOFError) as error:
+        raise Failure(f"input {name!r}: {file} is no .npy file of numbers: {error}") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise Failure(f"input {name!r}: {file} holds several arrays; save one with numpy.save")
+    return array
+
+
+def _range(array: Array) -> str:
+    if array.size == 0:
+        return ", empty"
+    low, high = array.min(), array.max()
+    return f", from {low:.6g} to {high:.6g}" if array.dtype.kind == "f" else f", {low} to {high}"
+
+
+def _write(folder: Path, names: list[str], outputs: tuple[Array, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()
+    for index, (name, array) in enumerate(zip(names, outputs, strict=True)):
+        # A tensor's name may hold "/" or "..": it must not choose the folder.
+        stem = re.sub(r"[^\w.-]+", "_", name).strip(".") or f"output{index}"
+        if stem in taken:
+            stem = f"{stem}_{index}"
+        taken.add(stem)
+        np.save(folder / f"{stem}.npy", array)
+        print(f"wrote {folder / stem}.npy")
+
+
+def _print_times(
+    model: CompiledGraph,
+    path: Path,
+    arrays: Mapping[str, Array],
+    outputs: tuple[Array, ...],
+    repeat: int,
+) -> None:
+    dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    filled = {info.name: np.empty(info.shape, info.dtype) for info in model.outputs}
+    step, in_order = model.bind(dense, filled), list(dense.values())
+    calls = {
+        "fastgraph run": lambda _: model.run(arrays),
+        "fastgraph run_slots": lambda _: model.run_slots(in_order),
+        "fastgraph bind": lambda _: step(),
+    }
+    note = "(ONNX Runtime is not installed: pip install onnxruntime)"
+    if has_onnx_runtime():
+        try:
+            wanted = [(info.name, info.shape, info.dtype) for info in model.outputs]
+            # The file itself is read again, so that external data are found beside it.
+            other = OnnxRuntimeModel(str(path), model.threads, dense, wanted)
+            other.run()
+        except Exception as error:  # its exceptions share no base class
+            note = f"(ONNX Runtime does not run this model: {str(error).splitlines()[0]})"
+        else:
+            calls[f"ONNX Runtime {onnx_runtime_version()}, bound"] = lambda _: other.run()
+            differences = [_difference(a, b) for a, b in zip(outputs, other.outputs, strict=True)]
+            note = f"largest difference from ONNX Runtime: {max(differences, default=0):.1e}"
+    rounds = min(repeat, 10)
+    measured = measure(calls, range(-(-repeat // rounds)), rounds)
+    print(f"\nlatency of one run, {model.threads} thread{'s' if model.threads > 1 else ''}")
+    print(latency_rows(measured))
+    print(f"  {note}")
+    print(f"\n{memory_line(model)}")
+    print("\nthe five slowest nodes")
+    print(slowest_rows(model, arrays, min(repeat, PROFILED_RUNS)))
+
+
+def _difference(ours: Array, theirs: Array) -> float:
+    if ours.size == 0:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+    same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+    return float(np.where(same, 0.0, apart).max())

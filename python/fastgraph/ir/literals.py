@@ -1,0 +1,45 @@
+"""Arrays and numbers on their way into a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastgraph.errors import GraphError
+
+__all__ = ["frozen", "scalar_array"]
+
+
+def frozen(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `array` dense and read-only, copied unless nobody can write to its bytes."""
+    base: Any = array
+    while isinstance(base, np.ndarray) and not base.flags.writeable and base.base is not None:
+        base = base.base
+    if isinstance(base, bytes) and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    copy = np.array(array, order="C", copy=True)
+    copy.flags.writeable = False
+    return copy
+
+
+def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `number` as a 0-d array; GraphError naming `what` if it does not fit."""
+    if not isinstance(number, bool | int | float | np.generic):
+        raise GraphError(f"{what} must be a number, found {number!r}")
+    if not np.can_cast(np.result_type(number, dtype), dtype, "same_kind"):
+        raise GraphError(f"{what} {number!r} does not go into {dtype.name} without loss")
+    try:
+        with np.errstate(over="ignore"):
+            array = (
+                np.asarray(number).astype(dtype)
+                if isinstance(number, np.generic)
+                else (np.array(number, dtype=dtype))
+            )
+    except OverflowError:
+        info = np.iinfo(dtype) if dtype.kind == "i" else None
+        limit = f": allowed are {info.min} to {info.max}" if info else ""
+        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}{limit}") from None
+    if dtype.kind == "i" and isinstance(number, np.generic) and array != number:
+        raise GraphError(f"{what} {number!r} is out of range for {dtype.name}")
+    return array

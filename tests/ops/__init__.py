@@ -1,0 +1,1 @@
+"""Every operator, compiled, against the reference."""

@@ -1,0 +1,90 @@
+"""Compiling a case in every way that must agree, and how far results may be from the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fastgraph as fg
+from fastgraph._core import isa
+from fastgraph.ir import reference
+
+# By dtype: relative and absolute bound on the distance from the reference, whose one rounding is
+# from float64. Integers, bools and the operators of EXACT have none.
+TOLERANCE = {
+    "float32": (4e-6, 2e-6),
+    "int32": (0.0, 0.0),
+    "int64": (0.0, 0.0),
+    "bool": (0.0, 0.0),
+}
+
+# IEEE 754 gives the one right result, or elements only move.
+EXACT = frozenset(
+    """abs add argmax astype broadcast_to ceil clip concat divide equal expand_dims floor getitem
+    greater greater_equal less less_equal logical_and logical_not logical_or max maximum min minimum
+    multiply negative not_equal relu reshape sign slice sqrt square squeeze subtract take transpose
+    where""".split()
+)
+
+SETS = isa.offered()
+
+
+def bits(array: np.ndarray[Any, Any]) -> bytes:
+    """The bytes of an array, with every nan the same."""
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), np.float32(np.nan), array)
+    return array.tobytes()
+
+
+def assert_close(found: Any, wanted: Any, *, scale: float = 1.0, exact: bool = False) -> None:
+    """Assert shape, dtype and values; `scale` widens the bounds where rounding adds up."""
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    relative, absolute = TOLERANCE[wanted.dtype.name]
+    if exact or not relative:
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        np.testing.assert_allclose(
+            found, wanted, rtol=relative * scale, atol=absolute * scale, equal_nan=True
+        )
+
+
+def graph_of(call: Any, arrays: list[Any], roles: list[str]) -> fg.Graph:
+    """A graph of one call; each array is an input, a parameter or a constant."""
+    graph = fg.Graph("case")
+    values = []
+    for i, (array, role) in enumerate(zip(arrays, roles, strict=True)):
+        if role == "constant":
+            values.append(graph.constant(array))
+        else:
+            values.append(getattr(graph, role)(f"x{i}", array.shape, array.dtype))
+    graph.output(call(*values), "y")
+    return graph
+
+
+def run(graph: fg.Graph, data: dict[str, Any], threads: int = 1, **options: Any) -> list[Any]:
+    """Compile and run once; `data` holds inputs and parameters by name."""
+    model = fg.Session("cpu", threads=threads).compile(graph, fg.CompileOptions(**options))
+    model.set_params({info.name: data[info.name] for info in model.params})
+    return list(model.run({info.name: data[info.name] for info in model.inputs}))
+
+
+def reference_of(graph: fg.Graph, data: dict[str, Any]) -> list[Any]:
+    """What the reference gives, without its warnings."""
+    inputs = {value.name: data[value.name] for value in graph.inputs}
+    params = {value.name: data[value.name] for value in graph.params}
+    with np.errstate(all="ignore"):
+        return list(reference.evaluate(graph, inputs, params).values())
+
+
+def agree(graph: fg.Graph, data: dict[str, Any], *, scale: float = 1.0, exact: bool = False) -> None:
+    """Assert that all ways of compiling agree: with the reference, and in bits over threads."""
+    wanted = reference_of(graph, data)
+    for name in SETS:
+        found = run(graph, data, isa=name)
+        again = run(graph, data, threads=2, isa=name)
+        assert [bits(array) for array in found] == [bits(array) for array in again]
+        for one, right in zip(found, wanted, strict=True):
+            assert_close(one, right, scale=scale, exact=exact)
+    for one, right in zip(run(graph, data, fuse=False), wanted, strict=True):
+        assert_close(one, right, scale=scale, exact=exact)

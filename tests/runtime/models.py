@@ -1,0 +1,165 @@
+"""Small models for the tests of runs, and the suite on which plans are checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fastgraph as fg
+from fastgraph import ops
+from tests.passes.graphs import encoder, mlp
+
+Array = np.ndarray[Any, Any]
+
+
+def compiled(graph: fg.Graph, threads: int = 1, release_gil: Any = "auto", **options: Any) -> Any:
+    """A model of `graph` on the cpu."""
+    session = fg.Session("cpu", threads=threads, release_gil=release_gil)
+    return session.compile(graph, fg.CompileOptions(**options))
+
+
+def twice() -> fg.Graph:
+    """One input of three floats, doubled."""
+    graph = fg.Graph("twice")
+    x = graph.input("x", (3,))
+    graph.output(x + x, "y")
+    return graph
+
+
+def two_inputs() -> fg.Graph:
+    """Two used inputs, an unused and a folded one between them, two outputs."""
+    graph = fg.Graph("two_inputs")
+    a = graph.input("a", (2, 3))
+    graph.input("unused", (5,), "int64")
+    b = graph.input("b", (3,))
+    folded = graph.input("folded", (2, 3))
+    graph.output(a * b + folded * 0, "y")
+    graph.output(ops.sum(a, axis=1), "s")
+    return graph
+
+
+def layer() -> fg.Graph:
+    """SCENARIOS B1: x[2,4] @ w[4,3] + b and exact gelu."""
+    graph = fg.Graph("layer")
+    x, w, b = graph.input("x", (2, 4)), graph.param("w", (4, 3)), graph.param("b", (3,))
+    graph.output(ops.gelu(x @ w + b), "y")
+    return graph
+
+
+def identities(layers: int = 6, width: int = 64) -> fg.Graph:
+    """A chain of square weights."""
+    graph = fg.Graph("identities")
+    x = graph.input("x", (1, width))
+    for i in range(layers):
+        x = x @ graph.param(f"w{i}", (width, width))
+    graph.output(x, "y")
+    return graph
+
+
+def diamond() -> fg.Graph:
+    """Two branches of two steps, joined; reductions keep them from fusing into one region."""
+    graph = fg.Graph("diamond")
+    x = graph.input("x", (40, 40))
+    a = ops.softmax(ops.softmax(x, 0), 1)
+    b = ops.softmax(ops.softmax(x, 1), 0)
+    graph.output(a + b, "y")
+    return graph
+
+
+def chain(steps: int = 12) -> fg.Graph:
+    """Softmaxes one after another: two slots are enough for any number of them."""
+    graph = fg.Graph("chain")
+    x = graph.input("x", (32, 32))
+    for i in range(steps):
+        x = ops.softmax(x, i % 2)
+    graph.output(x, "y")
+    return graph
+
+
+def residuals() -> fg.Graph:
+    """Residual inputs that live together across a product and a norm."""
+    graph = fg.Graph("residuals")
+    x = graph.input("x", (8, 32))
+    for i in range(4):
+        w, scale = graph.param(f"w{i}", (32, 32)), graph.param(f"s{i}", (32,))
+        x = ops.rms_norm(x + ops.gelu(x @ w), scale)
+    graph.output(x, "y")
+    return graph
+
+
+def several_outputs() -> fg.Graph:
+    """Outputs early and late, some read by later nodes, some the same bytes as others."""
+    graph = fg.Graph("several_outputs")
+    x, p = graph.input("x", (6, 4)), graph.param("p", (4,))
+    y = ops.softmax(x * p)
+    z = y @ y.T
+    for name, value in {
+        "x": x, "p": p, "c": graph.constant(np.arange(3)), "y": y, "flat": y.reshape(24),
+        "again": y, "z": z, "z.reshaped": z.reshape(6, 6, 1), "row": y[2], "p2": p * 2,
+        "x.flat": x.reshape(24),
+    }.items():  # fmt: skip
+        graph.output(value, name)
+    return graph
+
+
+def conv_like() -> fg.Graph:
+    """A patch product with a bias, a gate and a pooled head."""
+    graph = fg.Graph("conv_like")
+    x = graph.input("x", (8, 8, 3))
+    patches = ops.concat([x[i : 8 - 2 + i, j : 8 - 2 + j] for i in range(3) for j in range(3)], -1)
+    h = ops.relu(patches.reshape(36, 27) @ graph.param("k", (27, 16)) + graph.param("kb", (16,)))
+    pooled = ops.mean(h, axis=0, keepdims=True)
+    graph.output(ops.softmax(pooled @ graph.param("head", (16, 5))), "y")
+    return graph
+
+
+def with_scalars() -> fg.Graph:
+    """A scalar with and one without default."""
+    graph = fg.Graph("with_scalars")
+    x = graph.input("x", (2,))
+    scale, shift = graph.scalar("scale", "float32", 2.0), graph.scalar("shift", "int64")
+    graph.output(x * scale, "y")
+    graph.output(shift + graph.constant(np.int64([0, 1])), "z")
+    return graph
+
+
+def gather() -> fg.Graph:
+    """Rows by indices of the run, then more work."""
+    graph = fg.Graph("gather")
+    table, index = graph.param("table", (5, 4)), graph.input("index", (3,), "int64")
+    rows = ops.take(table, index, axis=0)
+    graph.output(ops.softmax(rows), "y")
+    graph.output(index + 1, "next")
+    return graph
+
+
+SUITE = {
+    function.__name__: function
+    for function in (
+        twice, two_inputs, layer, identities, diamond, chain, residuals, several_outputs,
+        conv_like, with_scalars, gather, mlp, encoder,
+    )
+}  # fmt: skip
+
+
+def data_for(values: Any, seed: int = 0) -> dict[str, Array]:
+    """Arrays by name for inputs or parameters; indices stay small."""
+    random = np.random.default_rng(seed)
+    made = {}
+    for value in values:
+        if value.dtype.kind == "f":
+            made[value.name] = random.normal(size=value.shape).astype("f4")
+        else:
+            made[value.name] = random.integers(0, 2, value.shape).astype(value.dtype)
+    return made
+
+
+SCALARS = {"with_scalars": {"shift": 3}}
+
+
+def ready(name: str, **options: Any) -> tuple[Any, dict[str, Array], dict[str, Any]]:
+    """A compiled model of the suite with its parameters set, inputs and scalars for it."""
+    model = compiled(SUITE[name](), **options)
+    model.set_params(data_for(model.params))
+    return model, data_for(model.inputs, 1), SCALARS.get(name, {})
