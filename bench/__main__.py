@@ -10,7 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
-from bench import arena, call, codegen, device_graph, matmul, mlp, soak
+from bench import arena, call, codegen, device_graph, matmul, mlp, report, soak
 from bench import compile as compile_
 from bench.machine import commit, describe, host_class, versions
 from bench.outcome import text
@@ -90,6 +90,8 @@ def main() -> int:
                 run["benches"] = {**earlier["benches"], **run["benches"]}
         path.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", "utf-8")
         print(f"\nraw data: {path.name}")
+        if folder == RESULTS:
+            report.main([])
     missed = [
         goal["what"] for r in run["benches"].values() for goal in r["goals"] if not goal["met"]
     ]

@@ -58,7 +58,7 @@ def main(effort: Effort = FULL) -> Outcome:
                 Goal("ONNX Runtime bound over run_slots", 10, bound.ratio(own)[0], least=True)
             )
         _allocations(outcome, processes)
-    outcome.notes += [f"{peer}: not installed" for peer in processes.missing]
+    outcome.notes += processes.missing.values()
     outcome.notes.append(f"a sample is the mean of {BLOCK} calls")
     _beside_busy(outcome, effort)
     return outcome
@@ -119,7 +119,9 @@ def _beside_busy(outcome: Outcome, effort: Effort) -> None:
         )
         label = f"run_slots beside a busy Python thread, GIL {name}"
         times = [microseconds(p50), microseconds(p99)]
-        outcome.cells.append([label, *times, "", f"alone {microseconds(alone)}"])
+        outcome.cells.append(
+            [label, *times, "", f"alone {microseconds(alone)}, mean {microseconds(mean)}"]
+        )
         outcome.rows.append(
             {
                 "case": f"beside a busy thread, GIL {name}",

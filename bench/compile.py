@@ -79,7 +79,7 @@ def main(effort: Effort = FULL) -> Outcome:
                 _check(case, results)
                 number += 1
             _report(outcome, case, seconds)
-    outcome.notes += [f"{peer}: not installed" for peer in processes.missing]
+    outcome.notes += processes.missing.values()
     outcome.notes.append("both read the bytes, compile, and run once; the results agree")
     return outcome
 

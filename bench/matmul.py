@@ -29,6 +29,8 @@ SHAPES = [
     (128, 3072, 768),
 ]
 
+PEERS = ("fastgraph", "ONNX Runtime", "NumPy", "OpenVINO")
+
 # The peers that no shape may lose to.
 MEASURED_AGAINST = ("ONNX Runtime", "NumPy")
 
@@ -52,7 +54,7 @@ def main(effort: Effort = FULL) -> Outcome:
         if threads > len(os.sched_getaffinity(0)):
             outcome.notes.append(f"{threads} threads: not that many cores")
             continue
-        with Processes(threads) as processes:
+        with Processes(threads, PEERS) as processes:
             for rows, k, n in SHAPES:
                 for fused, cold in ((False, False), (True, False), (True, True)):
                     if cold and rows > 1:
@@ -90,7 +92,7 @@ def main(effort: Effort = FULL) -> Outcome:
                     name = f"{case}, {epilogue}, {where[2]}, threads {threads}"
                     outcome.rows += [timing.row(name) for timing in timings.values()]
     outcome.goals.append(Goal("largest time over the better of ONNX Runtime and NumPy", TIE, worst))
-    outcome.notes += [f"{peer}: not installed" for peer in processes.missing]
+    outcome.notes += processes.missing.values()
     outcome.notes.append("ratio: against the better of ONNX Runtime and NumPy, round by round")
     outcome.notes += [f"slower: {case} threads" for case in slower]
     return outcome

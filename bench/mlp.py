@@ -26,6 +26,9 @@ def entries_of(layers: Layers, threads: int) -> list[Entry]:
         ),
         Entry("NumPy", "NumPy", layers.spec(**common)),
         Entry("OpenVINO", "OpenVINO", layers.spec(**common)),
+        Entry("torch", "torch eager", layers.spec(how="eager", **common)),
+        Entry("torch", "torch compiled", layers.spec(how="compiled", **common)),
+        Entry("ExecuTorch", "ExecuTorch", layers.spec(**common)),
     ]
     if layers.gelu_layers:
         spec = layers.spec(how="bound", gelu="erf", **common)
@@ -71,8 +74,7 @@ def main(effort: Effort = FULL) -> Outcome:
                 outcome.goals.append(
                     Goal(f"{case}: run_slots over the best peer ({best.entry.label})", 0.65, own)
                 )
-    outcome.notes += [f"{peer}: not installed" for peer in processes.missing]
-    outcome.notes += [f"{name}: no contender in this suite yet" for name in ("ExecuTorch", "torch")]
+    outcome.notes += processes.missing.values()
     outcome.notes.append(
         "cold: before each call every core reads a buffer three times the last cache's size"
     )

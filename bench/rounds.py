@@ -42,9 +42,15 @@ PEERS = {
     "ONNX Runtime": ("bench.contenders.onnxruntime_peer", ("onnxruntime", "onnx"), 0.005),
     "NumPy": ("bench.contenders.numpy_peer", ("numpy",), 0.04),
     "OpenVINO": ("bench.contenders.openvino_peer", ("openvino", "onnx"), 0.005),
+    "torch": ("bench.contenders.torch_peer", ("torch",), 0.005),
+    "ExecuTorch": ("bench.contenders.executorch_peer", ("executorch", "torch"), 0.005),
     "replay": ("bench.contenders.replay", ("fastgraph",), 0.001),
 }
-MODEL_PEERS = ("fastgraph", "ONNX Runtime", "NumPy", "OpenVINO")
+MODEL_PEERS = ("fastgraph", "ONNX Runtime", "NumPy", "OpenVINO", "torch", "ExecuTorch")
+
+
+class NotUsableError(Exception):
+    """A contender is installed, but cannot be imported here."""
 
 
 class WrongResult(Exception):
@@ -87,6 +93,13 @@ class Process:
             env=environment,
         )
         send(self._child.stdin, (module, list(cpus if cpus is not None else cores(threads))))
+        try:
+            worked, reason = receive(self._child.stdout)
+        except EOFError as error:
+            worked, reason = False, str(error)
+        if not worked:
+            self.close()
+            raise NotUsableError(f"{peer}: {reason}")
 
     def __call__(self, method: str, *arguments: Any) -> Any:
         send(self._child.stdin, (method, arguments))
@@ -111,8 +124,18 @@ class Processes:
 
     def __init__(self, threads: int, peers: Sequence[str] = MODEL_PEERS) -> None:
         self.threads = threads
-        self.missing = [p for p in peers if not all(map(installed, PEERS[p][1]))]
-        self._processes = {p: Process(p, threads) for p in peers if p not in self.missing}
+        self.missing: dict[str, str] = {}
+        self._processes: dict[str, Process] = {}
+        for peer in peers:
+            if not all(map(installed, PEERS[peer][1])):
+                self.missing[peer] = f"{peer}: not installed"
+                continue
+            try:
+                self._processes[peer] = Process(peer, threads)
+            except NotUsableError as error:
+                if peer == "fastgraph":
+                    raise
+                self.missing[peer] = str(error)
 
     def __getitem__(self, peer: str) -> Process:
         return self._processes[peer]

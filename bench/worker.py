@@ -83,6 +83,10 @@ class Contender:
         """A copy of what the latest call computed."""
         return np.array(self._calls[key].result())
 
+    def environment(self) -> dict[str, str]:
+        """The process's environment."""
+        return dict(os.environ)
+
     def apply(self, function: str, *arguments: Any) -> Any:
         """Call a function of the module."""
         return getattr(self._module, function)(*arguments)
@@ -102,7 +106,12 @@ def main() -> None:
     module, cpus = receive(requests)
     if cpus:
         os.sched_setaffinity(0, cpus)
-    contender = Contender(importlib.import_module(module))
+    try:
+        contender = Contender(importlib.import_module(module))
+    except Exception as error:
+        send(replies, (False, f"{type(error).__name__}: {error}"))
+        return
+    send(replies, (True, ""))
     while True:
         try:
             method, arguments = receive(requests)

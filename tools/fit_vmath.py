@@ -23,7 +23,7 @@ def chebyshev(low: float, high: float, count: int = 3000) -> Array:
 
 
 def minimax(basis: Array, wanted: Array, weight: Array, rounds: int = 400) -> tuple[float, Array]:
-    """Coefficients that make the largest ``weight * |basis @ c - wanted|`` small, and that error."""
+    """Make the largest ``weight * |basis @ c - wanted|`` small: that error, and c."""
     share = np.full(len(wanted), 1 / len(wanted))
     best: tuple[float, Array] = (math.inf, np.zeros(basis.shape[1]))
     for _ in range(rounds):

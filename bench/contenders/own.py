@@ -106,7 +106,7 @@ def allocations(calls: int) -> dict[str, dict[str, int]]:
             # The second time, nothing is done for the first time.
             count(call, arguments, calls)
             base = min(count(_nothing, (), calls) for _ in range(2))
-            found[name][what] = count(call, arguments, calls) - base
+            found[name][what] = max(0, count(call, arguments, calls) - base)
     tracemalloc.stop()
     gc.enable()
     return found
@@ -161,9 +161,9 @@ def beside_busy(release_gil: str | bool, seconds: float) -> dict[str, Any]:
 
     def spin() -> None:
         while not stop.is_set():
-            n = 0
-            for _ in repeat(None, 1000):
-                n += 1
+            total = 0
+            for number in range(1000):
+                total += number
             turns[0] += 1
 
     timed()

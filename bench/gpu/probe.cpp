@@ -131,6 +131,16 @@ void run(CUgraphExec exec) {
   MUST(cuStreamSynchronize(rig().stream));
 }
 
+bool goes(const std::string &name, CUgraph graph) {
+  CUgraphExec exec;
+  if (verdict(name + ": instantiate", cuGraphInstantiate(&exec, graph, 0))) return false;
+  CUresult code = cuGraphLaunch(exec, rig().stream);
+  if (code == CUDA_SUCCESS) code = cuStreamSynchronize(rig().stream);
+  verdict(name + ": run", code);
+  cuGraphExecDestroy(exec);
+  return code == CUDA_SUCCESS;
+}
+
 CUgraphNodeParams conditional_params(CUgraphConditionalNodeType type, CUgraph in, unsigned initial,
                                      CUgraphConditionalHandle *handle) {
   MUST(cuGraphConditionalHandleCreate(handle, in, rig().context, initial,

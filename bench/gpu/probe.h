@@ -69,6 +69,13 @@ inline double now_us() {
   return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 
+template <class Call>
+double timed(Call &&call) {
+  const double t = now_us();
+  call();
+  return now_us() - t;
+}
+
 struct Samples {
   std::vector<double> us;
   void add(double value) { us.push_back(value); }
@@ -156,6 +163,7 @@ CUgraphNode add(CUgraph graph, CUgraphNodeParams p, const Nodes &after = {},
 CUgraph new_graph();
 CUgraphExec executable(CUgraph graph, unsigned long long flags = 0);
 void run(CUgraphExec exec);  // launch and wait
+bool goes(const std::string &name, CUgraph graph);  // instantiates and runs, saying where it ends
 
 struct Conditional {
   CUgraph graph;

@@ -28,7 +28,7 @@ from fastgraph.errors import (
     UnsupportedError,
 )
 from fastgraph.ir import Graph, Value, ops
-from fastgraph.onnx.load import load
+from fastgraph.onnx.compiled import load
 from fastgraph.runtime.compiled import CompiledGraph
 from fastgraph.runtime.session import CompileOptions, Session
 

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, nonecheck=True
 """Memory: blocks that own bytes, and buffers, typed dense views of a block."""
 
 import numpy as np
@@ -219,7 +219,7 @@ cdef class Buffer:
         InputError
             Shape or dtype differ; nothing was copied.
         """
-        source = np.asarray(array)
+        source = as_source(array)
         if source.shape != self.shape or source.dtype != self.dtype:
             raise InputError(
                 f"the buffer holds {self.dtype}{list(self.shape)}, "
@@ -271,7 +271,20 @@ cdef class Buffer:
         return f"<Buffer {self.dtype}{list(self.shape)} on {self.device} at {self.ptr:#x}>"
 
 
-def view(Block block, Py_ssize_t offset, shape, dtype, str device):
+def as_source(array):
+    """Return `array` as an ndarray to copy elements from; InputError where there is no such thing.
+
+    A masked array is refused: there is no place for its mask.
+    """
+    if isinstance(array, np.ma.MaskedArray):
+        raise InputError("a masked array cannot be copied from: its mask would be lost")
+    try:
+        return np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a {type(array).__name__} is no array: {error}") from error
+
+
+def view(Block block not None, Py_ssize_t offset, shape, dtype, str device):
     """Return a `Buffer` of `shape` and `dtype` from byte `offset` of `block` on.
 
     Raises

@@ -48,8 +48,8 @@ def scalar_value(name, value, dtype):
     Raises
     ------
     InputError
-        The value has no exact counterpart: a float for an integer, an integer out of range or not
-        exact in the float type, an array that is not 0-d, another dtype.
+        The value has no exact counterpart: a float for an integer, a number out of range, an
+        integer that is not exact in the float type, an array that is not 0-d, another dtype.
     """
     kind = np.dtype(dtype)
     if isinstance(value, (np.generic, np.ndarray)):
@@ -64,9 +64,12 @@ def scalar_value(name, value, dtype):
             limits = np.iinfo(kind)
             fits = limits.min <= value <= limits.max
         else:
-            fits = kind.kind == "f" and abs(value) < 2 ** 1000 and int(kind.type(value)) == value
+            fits = kind.kind == "f" and abs(value) <= int(np.finfo(kind).max) \
+                and int(kind.type(value)) == value
     else:
-        fits = isinstance(value, float) and kind.kind == "f"
+        # A float is rounded, as everywhere in NumPy, but never to infinity.
+        fits = isinstance(value, float) and kind.kind == "f" \
+            and not float(np.finfo(kind).max) < abs(value) < float("inf")
     if not fits:
         raise InputError(f"scalar {name!r} is {kind}; {value!r} is not exactly one")
     return np.array(value, dtype=kind)

@@ -287,11 +287,13 @@ cdef class Engine:
         self._params = params
 
     @property
+    @cython.nonecheck(True)
     def arena_ptr(self):
         """int: address of the arena, to which the offsets of `run_slots` are relative."""
         return self.arena.ptr
 
     @property
+    @cython.nonecheck(True)
     def arena_nbytes(self):
         """int: bytes of the arena, in which all values of a run and its outputs lie."""
         return self.arena.nbytes

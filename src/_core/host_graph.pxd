@@ -26,7 +26,7 @@ cdef class HostGraph:
     cdef uint64_t fault
     cdef bint busy
     cdef uint32_t busy_forks
-    cdef unsigned long reserved           # the thread that has waited longest, or 0
+    cdef unsigned long reserved              # the thread that has waited longest, or 0
     cdef unsigned long owner_thread
     cdef int64_t looked_ns                   # when signals were last looked for
     cdef object __weakref__

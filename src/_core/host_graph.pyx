@@ -53,7 +53,9 @@ cdef class HostProgram:
     def __dealloc__(self):
         counters_add(PROGRAMS, -1)
 
-    def __init__(self, record, str isa):
+    def __init__(self, record, str isa not None):
+        if self.record is not None:
+            raise TypeError("a program is made once")
         cdef host_node entry
         cdef host_operand where
         cdef vector[size_t] first_param
@@ -91,12 +93,17 @@ cdef class HostGraph:
     """
 
     def __cinit__(self):
+        self.program = HostProgram.__new__(HostProgram)
+        self.owners = []
         counters_add(EXECUTABLES, 1)
+
+    def __init__(self):
+        raise TypeError("host graphs are made by instantiate")
 
     def __dealloc__(self):
         counters_add(EXECUTABLES, -1)
 
-    def bind(self, Py_ssize_t memory, Block block, Py_ssize_t offset=0):
+    def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0):
         """Put `memory` at byte `offset` of `block`, which is kept alive; waits for a run.
 
         Raises
@@ -119,10 +126,12 @@ cdef class HostGraph:
 
     def bound(self, Py_ssize_t memory):
         """Return the block that `memory` is bound to, or None."""
+        if not 0 <= memory < len(self.owners):
+            raise GraphError(f"no memory has number {memory}; there are {len(self.owners)}")
         return self.owners[memory]
 
-    def run(self):
-        """Run every node once and wait.
+    def run(self, collect=None):
+        """Run every node once, wait, and return ``collect()``, called before any other run.
 
         Raises
         ------
@@ -138,6 +147,7 @@ cdef class HostGraph:
             HostGraph_check_bound(self)
             HostGraph_run(self)
             HostGraph_check_fault(self)
+            return None if collect is None else collect()
         finally:
             HostGraph_unlock(self)
 
@@ -146,11 +156,18 @@ cdef class HostGraph:
         cdef vector[uint32_t] chosen
         cdef dict index_of = {
             self.program.node_ids[i]: i for i in range(<Py_ssize_t> self.program.nodes.size())}
+        records = self.program.record.nodes
+        memories = set()
         for node in nodes:
+            if not 0 <= node < len(records):
+                raise GraphError(f"there is no node {node}; there are {len(records)}")
+            memories.update([operand.memory for operand in records[node].operands])
             if node in index_of:
                 chosen.push_back(index_of[node])
         HostGraph_lock(self)
         try:
+            for memory in memories:
+                HostGraph_check_memory(self, memory)
             self.fault = 0
             self.looked_ns = now_ns()
             with nogil:
@@ -174,7 +191,7 @@ cdef class HostGraph:
                 for i in range(<Py_ssize_t> self.program.nodes.size())]
 
 
-def instantiate(HostProgram program, dict bindings, uint32_t threads=1, release_gil="auto"):
+def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1, release_gil="auto"):
     """Resolve a program against memory: one executable, independent of every other one.
 
     Parameters
@@ -247,10 +264,15 @@ cdef void HostGraph_unlock(HostGraph self) noexcept:
 
 
 cdef int HostGraph_check_bound(HostGraph self) except -1:
-    for i in range(<Py_ssize_t> self.bases.size()):
-        if self.bases[i] == NULL:
-            spec = self.program.record.memories[i]
-            raise GraphError(f"{spec.kind} {spec.name!r} has no address yet")
+    for i in range(self.bases.size()):
+        HostGraph_check_memory(self, i)
+    return 0
+
+
+cdef int HostGraph_check_memory(HostGraph self, size_t memory) except -1:
+    if self.bases[memory] == NULL:
+        spec = self.program.record.memories[memory]
+        raise GraphError(f"{spec.kind} {spec.name!r} has no address yet")
     return 0
 
 

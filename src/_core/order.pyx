@@ -34,7 +34,7 @@ cdef class Order:
     (True, False)
     """
 
-    def __init__(self, dependencies):
+    def __cinit__(self, dependencies):
         cdef Py_ssize_t n = len(dependencies), node, other
         cdef vector[vector[int32_t]] users
         cdef vector[int32_t] missing, ready

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, nonecheck=True
 """Parameter blocks: never written again once shared, so clones cost no copy until one side sets."""
 
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-# cython: language_level=3
+# cython: language_level=3, nonecheck=True
 """Raw outputs: where a run left its results, good until the next one."""
 
 from libc.stdint cimport uint64_t, uintptr_t
@@ -9,7 +9,7 @@ from fastgraph._core.checks import describe
 from fastgraph.errors import StaleOutputError
 
 
-def raw_outputs(Engine engine, uint64_t generation):
+def raw_outputs(Engine engine not None, uint64_t generation):
     """Return a `RawOutput` for every output of that run of `engine`, which may be over already."""
     cdef RawOutput raw
     cdef list found = []

@@ -145,6 +145,8 @@ class Record:
             Names both nodes and the memory.
         """
         order = Order(self.dependencies())
+        if order.total:
+            return
         frontiers = {}
         for i, node in enumerate(self.nodes):
             for operand in node.operands:
@@ -160,7 +162,8 @@ class Record:
         """
         readers, writers = frontier
         start, stop = operand.offset, operand.offset + operand.nbytes
-        for others, conflict in ((writers, True), (readers, operand.writes)):
+        # A read looks at no other read: many nodes may read one memory in no order.
+        for others in (writers, readers) if operand.writes else (writers,):
             kept = []
             for access in others:
                 other, low, high = access
@@ -168,13 +171,12 @@ class Record:
                     kept.append(access)
                     continue
                 ordered = order.before(other, node)
-                if conflict and not ordered:
+                if not ordered:
                     raise HazardError(
                         f"nodes {self.nodes[other].name!r} and {self.nodes[node].name!r} both "
                         f"touch bytes of {self.memories[operand.memory].name!r}, one of them "
                         "writes, and no edge orders them; add a dependency")
-                covered = start <= low and high <= stop and ordered
-                if not (covered and (operand.writes or others is readers)):
+                if not (operand.writes and start <= low and high <= stop):
                     kept.append(access)
             others[:] = kept
         if operand.writes:

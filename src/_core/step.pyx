@@ -38,6 +38,8 @@ cdef class Step:
 
     def __call__(self, **scalars):
         cdef Engine engine = self.engine
+        if engine is None:
+            raise TypeError("steps are made by CompiledGraph.bind")
         cdef HostGraph graph = engine.executable
         cdef size_t i
         cdef bound place
@@ -66,7 +68,8 @@ cdef class Step:
             Engine_end(engine)
 
 
-def bind(Engine engine, inputs, outputs, stream):
+@cython.nonecheck(True)
+def bind(Engine engine not None, inputs, outputs, stream):
     """Make a `Step` for `CompiledGraph.bind`, which says what it takes and raises."""
     cdef Step self = Step.__new__(Step)
     check_stream(stream)

@@ -195,6 +195,11 @@ def agree_on_lists(wanted, a, b):
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_empty_slices_start_within_the_axis():
+    node = Graph().input("x", (3, 2))[5:1].node
+    assert node.attrs == {"starts": (0, 0), "sizes": (0, 2), "steps": (1, 1)}
+
+
 def test_concat_flattens_without_an_axis():
     found = reference.apply(lambda x: ops.concat([x, x.T], axis=None), np.arange(4).reshape(2, 2))
     assert found.tolist() == [0, 1, 2, 3, 0, 2, 1, 3]

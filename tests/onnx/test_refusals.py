@@ -288,6 +288,27 @@ def test_huge_constants_are_refused_before_they_are_made() -> None:
     refused(built, "Expand 'wide': ")
 
 
+@pytest.mark.parametrize(
+    ("start", "limit", "delta", "message"),
+    [
+        (np.int64(0), np.int64(5), np.int64(0), "make no sequence"),
+        (np.float32(0), np.float32(np.inf), np.float32(1), "make no sequence"),
+        (np.float32(0), np.float32(1), np.float32(np.nan), "make no sequence"),
+        (np.bool_(0), np.bool_(1), np.bool_(1), "must be numbers of one dtype"),
+        (np.int64(0), np.int64(5), np.int32(1), "must be numbers of one dtype"),
+        (np.zeros(0, "i8"), np.int64(5), np.int64(1), "must be scalars"),
+        (np.int64(0), np.int64(1 << 62), np.int64(1), "makes a constant of"),
+    ],
+)
+def test_ranges(start: object, limit: object, delta: object, message: str) -> None:
+    built = model(
+        [node("Range", "s l d", "y", "counted")],
+        {},
+        initialisers={"s": start, "l": limit, "d": delta},
+    )
+    refused(built, "Range 'counted': ", message)
+
+
 def test_training_dropout_and_bare_graphs() -> None:
     built = model(
         [node("Dropout", "x r t", "y", "drop")],

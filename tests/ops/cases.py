@@ -96,7 +96,9 @@ def elementwise(name: str, count: int) -> st.SearchStrategy[Case]:
 def weak_numbers(draw: Any, name: str) -> Case:
     """A Python number beside an array."""
     x = filled(draw, draw(shapes()), draw(st.sampled_from(dtypes_of(name))))
-    number: Any = draw(st.sampled_from([0, 1, 2, 3, 0.5, -2.0, 0.0] if x.dtype.kind == "f" else [0, 1, 2, 3]))
+    number: Any = draw(
+        st.sampled_from([0, 1, 2, 3, 0.5, -2.0, 0.0] if x.dtype.kind == "f" else [0, 1, 2, 3])
+    )
     if name == "divide" and x.dtype.kind != "f":
         number = 0.5
     first = draw(st.booleans())
@@ -116,7 +118,12 @@ def reductions(draw: Any, name: str) -> Case:
     rank = len(shape)
     axes: list[Any] = [None, *range(-rank, rank)]
     if name != "argmax":
-        axes += [(), *[(i,) for i in range(rank)], *[(0, rank - 1)] * (rank > 1), tuple(range(rank))]
+        axes += [
+            (),
+            *[(i,) for i in range(rank)],
+            *[(0, rank - 1)] * (rank > 1),
+            tuple(range(rank)),
+        ]
     axis, keepdims = draw(st.sampled_from(axes)), draw(st.booleans())
     return (lambda v: getattr(ops, name)(v, axis=axis, keepdims=keepdims)), [x]
 
@@ -137,7 +144,9 @@ def norms(draw: Any, name: str) -> Case:
     axis = draw(st.sampled_from([axis for axis in axes if all(shape[i] for i in axis)]))
     # Only what varies: the normalised value of equal elements is rounding, magnified.
     random = np.random.default_rng(draw(st.integers(0, 99)))
-    arrays = [random.normal(size=shape).astype("f4") * np.float32(draw(st.sampled_from([1, 1e-3, 40])))]
+    arrays = [
+        random.normal(size=shape).astype("f4") * np.float32(draw(st.sampled_from([1, 1e-3, 40])))
+    ]
     arrays[0] = np.asarray(arrays[0], "f4")
     inner = tuple(shape[i] for i in axis)
     for _ in range(draw(st.integers(0, 2 if name == "layer_norm" else 1))):
@@ -149,13 +158,21 @@ def norms(draw: Any, name: str) -> Case:
 @st.composite
 def products(draw: Any) -> Case:
     m, k, n = (draw(SIDES) for _ in range(3))
-    batch = draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, min_side=0, max_side=3))
-    a, b = ((*part, *inner) for part, inner in zip(batch.input_shapes, ((m, k), (k, n)), strict=True))
+    batch = draw(
+        hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, min_side=0, max_side=3)
+    )
+    a, b = (
+        (*part, *inner) for part, inner in zip(batch.input_shapes, ((m, k), (k, n)), strict=True)
+    )
     if draw(st.integers(0, 4)) == 0:
         a = (k,)
     if draw(st.integers(0, 4)) == 0:
         b = (k,)
-    values = TAME if draw(st.integers(0, 3)) else st.sampled_from([1.0, -2.0, 0.0, np.inf, -np.inf, np.nan])
+    values = (
+        TAME
+        if draw(st.integers(0, 3))
+        else st.sampled_from([1.0, -2.0, 0.0, np.inf, -np.inf, np.nan])
+    )
     return ops.matmul, [filled(draw, a, "f4", values), filled(draw, b, "f4", values)]
 
 
@@ -215,7 +232,9 @@ def takes(draw: Any) -> Case:
     x = filled(draw, shape, draw(ANY_DTYPE))
     length = x.size if axis is None else shape[axis]
     where = draw(shapes(most=2).filter(lambda s: np.prod(s) < 50))
-    index = filled(draw, where, draw(st.sampled_from(["i4", "i8"])), st.integers(-length, length - 1))
+    index = filled(
+        draw, where, draw(st.sampled_from(["i4", "i8"])), st.integers(-length, length - 1)
+    )
     return (lambda v, i: ops.take(v, i, axis=axis)), [x, index]
 
 
@@ -252,10 +271,15 @@ def wheres(draw: Any) -> Case:
     return ops.where, arrays
 
 
-BINARY = """add subtract multiply divide floor_divide remainder power maximum minimum equal not_equal
-less less_equal greater greater_equal logical_and logical_or""".split()
-UNARY = """abs ceil erf exp floor log logical_not negative reciprocal relu rsqrt sigmoid sign silu
-sqrt square tanh""".split()
+BINARY = [
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum",
+    "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_and", "logical_or",
+]  # fmt: skip
+UNARY = [
+    "abs", "ceil", "erf", "exp", "floor", "log", "logical_not", "negative", "reciprocal", "relu",
+    "rsqrt", "sigmoid", "sign", "silu", "sqrt", "square", "tanh",
+]  # fmt: skip
 REDUCTIONS = ["sum", "prod", "mean", "max", "min", "argmax"]
 MOVEMENTS = ["transpose", "reshape", "broadcast_to", "expand_dims", "squeeze", "getitem", "slice"]
 

@@ -15,9 +15,11 @@ from tests.ops.cases import BINARY, UNARY, accepted
 
 TALL, WIDE, CUBE = (1031, 67), (5, 20011), (33, 65, 37)
 FACTORS = [
-    ((1, 784), (784, 512)), ((1, 3072), (3072, 768)), ((1, 700), (700, 10)), ((3, 300), (300, 1000)),
+    ((1, 784), (784, 512)), ((1, 3072), (3072, 768)), ((1, 700), (700, 10)),
+    ((3, 300), (300, 1000)),
     ((129, 131), (131, 133)), ((7, 129, 65), (65, 130)), ((6, 50, 40), (6, 40, 70)),
-    ((4, 1, 33, 64), (5, 64, 33)), ((513, 1), (1, 517)), ((20000, 3), (3, 2)), ((4096,), (4096, 100)),
+    ((4, 1, 33, 64), (5, 64, 33)), ((513, 1), (1, 517)), ((20000, 3), (3, 2)),
+    ((4096,), (4096, 100)),
     ((300, 4096), (4096,)),
 ]  # fmt: skip
 
@@ -40,7 +42,14 @@ def calls() -> dict[str, tuple[Any, list[Any], float]]:
                 found[f"{name}-{dtypes[0]}"] = (getattr(ops, name), arrays, 4.0)
     for name in ("sum", "mean", "max", "min", "argmax", "prod"):
         for dtype in FUNCTIONS[name].dtypes.split():
-            for shape, axis in ((TALL, 0), (TALL, 1), (WIDE, 1), (WIDE, 0), (CUBE, 1), (CUBE, None)):
+            for shape, axis in (
+                (TALL, 0),
+                (TALL, 1),
+                (WIDE, 1),
+                (WIDE, 0),
+                (CUBE, 1),
+                (CUBE, None),
+            ):
                 x = numbers(shape, dtype)
                 if name == "prod" and dtype == "float32":
                     x = np.exp(x / 400).astype("f4")
@@ -48,14 +57,26 @@ def calls() -> dict[str, tuple[Any, list[Any], float]]:
                 key = f"{name}-{dtype}-{'x'.join(map(str, shape))}-{axis}"
                 found[key] = (lambda v, n=name, a=axis: getattr(ops, n)(v, axis=a), [x], scale)
     for axis in (0, 1, 2):
-        found[f"softmax-{axis}"] = (lambda v, a=axis: ops.softmax(v, a), [numbers(CUBE, "float32")], 4.0)
+        found[f"softmax-{axis}"] = (
+            lambda v, a=axis: ops.softmax(v, a),
+            [numbers(CUBE, "float32")],
+            4.0,
+        )
     for name in ("layer_norm", "rms_norm"):
         for shape, axis in ((TALL, -1), (TALL, 0), (WIDE, 1), (CUBE, (1, 2)), (CUBE, (0, 2))):
             key = f"{name}-{'x'.join(map(str, shape))}-{axis}"
-            found[key] = (lambda v, n=name, a=axis: getattr(ops, n)(v, axis=a), [numbers(shape, "float32")], 8.0)
+            found[key] = (
+                lambda v, n=name, a=axis: getattr(ops, n)(v, axis=a),
+                [numbers(shape, "float32")],
+                8.0,
+            )
     for a, b in FACTORS:
         key = f"matmul-{'x'.join(map(str, a))}-{'x'.join(map(str, b))}"
-        found[key] = (ops.matmul, [numbers(a, "float32"), numbers(b, "float32", 1)], a[-1] ** 0.5 * 4)
+        found[key] = (
+            ops.matmul,
+            [numbers(a, "float32"), numbers(b, "float32", 1)],
+            a[-1] ** 0.5 * 4,
+        )
     for dtype in ("bool", "int32", "int64", "float32"):
         x = numbers(CUBE, dtype)
         index = np.random.default_rng(0).integers(-33, 33, (60,))

@@ -1,4 +1,4 @@
-"""Every operator through a session: shapes, dtypes, strides, special values, against the reference."""
+"""Every operator through a session, against the reference: shapes, strides, special values."""
 
 from __future__ import annotations
 

@@ -51,6 +51,9 @@ def names(nodes):
         (lambda x: ops.concat([x, x[:0]]), []),
         (lambda x: ops.concat([x, x[:0], x]), ["concat"]),
         (lambda x: ops.take(x, 1, axis=1), ["slice", "reshape"]),
+        (lambda x: ops.take(x, -1, axis=1), ["slice", "reshape"]),
+        (lambda x: x ** np.float32([[[[2]]]]), ["power"]),
+        (lambda x: x ** np.ones((5, 1, 1, 1), "f4"), ["power"]),
         (lambda x: ops.take(x[:1], np.array([[-1]]), axis=0), ["slice", "reshape"]),
         (lambda x: ops.sum(x[:1], axis=0), ["slice", "reshape"]),
         (lambda x: x**1, []),
@@ -105,6 +108,7 @@ def test_gelu_by_tanh_written_out(graph, call):
         lambda x, z: 0.5 * x * (1 + ops.tanh(0.8 * (x + 0.044715 * x**3))),
         lambda x, z: 0.5 * x * (1 + ops.tanh(0.79788456 * (x + 0.044715 * x**2))),
         lambda x, z: x * ops.sigmoid(z),
+        lambda x, z: x * (ops.erf(x / SQRT) + 1) * np.float32([[0.5]]),
     ],
 )
 def test_what_is_almost_an_activation(graph, call):

@@ -125,10 +125,7 @@ GOOD = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_inputs(name):
-    if name == "buffer":
-        value = fg.DeviceContext("cpu").to_device(X)
-    else:
-        value = GOOD[name]
+    value = fg.DeviceContext("cpu").to_device(X) if name == "buffer" else GOOD[name]
     model = compiled(models.twice())
     assert model.run({"x": value})[0].tolist() == [2, 4, 6]
     assert model.run(UserDict(x=value))[0].tolist() == [2, 4, 6]
@@ -136,8 +133,6 @@ def test_good_inputs(name):
     assert model.output_view(0).tolist() == [2, 4, 6]
     model.run_slots(iter([value]))
     assert model.run({"x": X * 2})[0].tolist() == [4, 8, 12]
-
-
 
 
 def test_zero_strides_and_zero_axes():

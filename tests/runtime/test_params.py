@@ -194,7 +194,9 @@ def test_an_index_out_of_range_among_inputs(threads):
             lambda b=broken: model.profile({"index": b}, 1),
         )
         for call in calls:
-            with pytest.raises(fg.InputError, match=r"node 'take' \(take\) met an index out of range"):
+            with pytest.raises(
+                fg.InputError, match=r"node 'take' \(take\) met an index out of range"
+            ):
                 call()
             assert all((array == 7).all() for array in out)
             for y, right in zip(model.run({"index": good}), wanted, strict=True):

@@ -73,7 +73,8 @@ ROWS = np.arange(1, 7, dtype="f4").reshape(2, 3)
 FIGURES = {
     "add": (ops.add, [f4([1, 2, 3, 4]), f4([10, 20, 30, 40])], [11, 22, 33, 44]),
     "relu": (ops.relu, [f4([-2, -0.5, 0, 1, 3])], [0, 0, 0, 1, 3]),
-    "matmul": (ops.matmul, [ROWS, np.arange(7, 13, dtype="f4").reshape(3, 2)], [[58, 64], [139, 154]]),
+    "matmul": (ops.matmul, [ROWS, np.arange(7, 13, dtype="f4").reshape(3, 2)],
+               [[58, 64], [139, 154]]),
     "sum": (lambda x: ops.sum(x, axis=1), [ROWS], [6, 15]),
     "max": (lambda x: ops.max(x, axis=1), [f4([[1, 5, 2], [9, 3, 4]])], [5, 9]),
     "softmax": (ops.softmax, [f4([1, 2, 3])], [0.09003, 0.24473, 0.66524]),
@@ -84,8 +85,10 @@ FIGURES = {
     "concat": (lambda x: ops.concat([x, x], axis=1), [ROWS], np.tile(ROWS, (1, 2))),
     "transpose": (ops.transpose, [ROWS], ROWS.T),
     "expand": (lambda x: ops.broadcast_to(x, (2, 3)), [f4([[1], [2]])], [[1] * 3, [2] * 3]),
-    "broadcast": (ops.add, [np.ones((2, 3, 4), "f4"), f4([1, 2, 3, 4])], np.broadcast_to(f4([2, 3, 4, 5]), (2, 3, 4))),
-    "both ways": (ops.multiply, [f4([[1], [2], [3], [4]]), f4([[1, 10, 100]])], np.outer([1, 2, 3, 4], [1, 10, 100])),
+    "broadcast": (ops.add, [np.ones((2, 3, 4), "f4"), f4([1, 2, 3, 4])],
+                  np.broadcast_to(f4([2, 3, 4, 5]), (2, 3, 4))),
+    "both ways": (ops.multiply, [f4([[1], [2], [3], [4]]), f4([[1, 10, 100]])],
+                  np.outer([1, 2, 3, 4], [1, 10, 100])),
     "0-d": (ops.add, [f4(3).reshape(()), f4([1, 2])], [4, 5]),
 }  # fmt: skip
 
@@ -133,7 +136,9 @@ def test_declared_dtypes_are_kept_and_integers_exact():
     assert [info.dtype for info in model.outputs] == [np.dtype(kind) for kind in kinds]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "complex64", "M8[s]", ">f4"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float64", "int8", "uint8", "complex64", "M8[s]", ">f4"]
+)
 def test_other_dtypes_are_refused_by_name(dtype):
     with pytest.raises(fg.GraphError, match=r"input 'x': dtype .* is not supported"):
         fg.Graph("typed").input("x", (3,), dtype)
@@ -205,3 +210,33 @@ def test_a_graph_without_outputs_is_refused():
     graph.input("x", (1,))
     with pytest.raises(fg.CompileError, match="no outputs"):
         compiled(graph)
+
+
+BAD_SESSIONS = {
+    "no threads": (lambda: fg.Session("cpu", threads=0), "threads is 0"),
+    "bool threads": (lambda: fg.Session("cpu", threads=True), "threads is True"),
+    "too many threads": (lambda: fg.Session("cpu", threads=5000), "threads is 5000"),
+    "text threads": (lambda: fg.Session("cpu", threads="2"), "threads is '2'"),
+    "gil rule": (lambda: fg.Session("cpu", release_gil="yes"), "release_gil is 'yes'"),
+    "no graph": (lambda: fg.Session("cpu").compile(models.twice), "compile takes a Graph"),
+    "options": (
+        lambda: fg.Session("cpu").compile(models.twice(), {}),
+        "options are CompileOptions",
+    ),
+    "instruction set": (lambda: compiled(models.twice(), isa="z80"), "isa 'z80'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SESSIONS)
+def test_bad_sessions(name):
+    call, match = BAD_SESSIONS[name]
+    with pytest.raises(fg.InputError, match=match):
+        call()
+
+
+def test_the_graph_is_copied_at_compile():
+    graph = models.twice()
+    model = compiled(graph)
+    graph.output(graph.inputs[0] * 9, "more")
+    assert [info.name for info in model.outputs] == ["y"]
+    assert len(model.run({"x": f4([1, 2, 3])})) == 1

@@ -19,6 +19,10 @@ from fastgraph.errors import GraphError, InputError, ScopeError, UnsupportedErro
 
 __all__ = ["DeviceGraphBuilder", "Node", "Scratch"]
 
+# Estimates for one thread: a node, and a byte that it touches in memory.
+NODE_NS = 10.0
+BYTE_NS = 0.1
+
 
 class Node:
     """A node of the graph being built: what `dependencies=` takes.
@@ -89,7 +93,7 @@ class DeviceGraphBuilder:
         self.context = context
         self._pending: list[_Pending] = []
         self._nodes: list[Node] = []
-        self._scratch: list[Scratch] = []
+        self._scratch: dict[int, Scratch] = {}
         self._outputs: list[Buffer | Scratch] = []
         self._open = True
 
@@ -158,11 +162,13 @@ class DeviceGraphBuilder:
         words = np.array(dims, dtype=np.int32).view(np.int64).tolist()
         params = [f.pointer, len(values), *words]
         first_value = len(params) + len(values)
-        accesses, stored = [], []
+        accesses: list[_Access] = []
+        stored: list[int] = []
         for parameter, value in zip(f.parameters, values, strict=True):
             if parameter.pointer:
                 params.append(-1)
-                accesses.append(_Access(self._place(value), True, not parameter.const))
+                place = self._place(value, written=not parameter.const)
+                accesses.append(_Access(place, True, not parameter.const))
             else:
                 params.append(first_value + len(stored))
                 stored.append(_word(value))
@@ -247,8 +253,9 @@ class DeviceGraphBuilder:
             The build is over.
         """
         self._check_open()
-        scratch = Scratch(check_shape(shape), check_dtype(dtype), self.context.device)
-        self._scratch.append(scratch)
+        kind = check_dtype(dtype)
+        scratch = Scratch(check_shape(shape, kind.itemsize), kind, self.context.device)
+        self._scratch[id(scratch)] = scratch
         return scratch
 
     def add_output(self, output: Buffer | Scratch) -> None:
@@ -277,10 +284,10 @@ class DeviceGraphBuilder:
                 raise InputError(
                     f"{value!r} is on {value.device}, the graph on {self.context.device}"
                 )
-            if isinstance(value, Scratch) and not any(value is mine for mine in self._scratch):
+            if isinstance(value, Scratch) and id(value) not in self._scratch:
                 raise GraphError(f"{value!r} belongs to another graph")
             return value
-        if not isinstance(value, np.ndarray):
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
             raise InputError(f"a buffer or a NumPy array is needed, not {type(value).__name__}")
         if not (value.flags.c_contiguous and value.flags.aligned):
             raise InputError("a host array in a graph must be dense; use numpy.ascontiguousarray")
@@ -299,11 +306,17 @@ class DeviceGraphBuilder:
         dependencies: Iterable[Node],
         keep: object,
     ) -> Node:
+        if not isinstance(name, str):
+            raise GraphError(f"the name of a node is a string, not {name!r}")
+        if isinstance(dependencies, Node):
+            dependencies = (dependencies,)
+        if not isinstance(dependencies, Iterable):
+            raise GraphError(f"dependencies are nodes, not {type(dependencies).__name__}")
         wanted = []
-        for node in (dependencies,) if isinstance(dependencies, Node) else dependencies:
+        for node in dependencies:
             if not isinstance(node, Node):
                 raise GraphError(f"dependencies are nodes, not {type(node).__name__}")
-            if node._builder is not self:
+            if node._builder is not self or node not in self._nodes[node.id : node.id + 1]:
                 raise GraphError(f"{node!r} belongs to another graph")
             wanted.append(node.id)
         self._pending.append(
@@ -317,6 +330,11 @@ class DeviceGraphBuilder:
         """Close the builder and turn what was added into a record and its bindings."""
         self._open = False
         return _record(self)
+
+    def _close(self) -> None:
+        """End the build, whatever came of it: a node or builder that is kept holds no memory."""
+        self._open = False
+        self._pending, self._scratch, self._outputs = [], {}, []
 
 
 class Recorded(NamedTuple):
@@ -332,31 +350,16 @@ def _record(builder: DeviceGraphBuilder) -> Recorded:
     offsets, total = _plan_scratch(builder)
     record = Record()
     blocks: list[Block | None] = []
-    memory_of: dict[int, int] = {}
     if builder._scratch:
         record.add_memory("arena", "scratch", total)
         blocks.append(None)
-
-    def locate(place: Any) -> tuple[int, int]:
-        if isinstance(place, Scratch):
-            return 0, offsets[id(place)]
-        if isinstance(place, Buffer):
-            block, start = place.block, place.ptr - place.block.ptr
-        else:
-            block, start = _host_block(place, blocks)
-        for number, known in enumerate(blocks):
-            if known is not None and known.ptr <= block.ptr + start < known.ptr + known.nbytes:
-                return number, block.ptr + start - known.ptr
-        key = id(block)
-        if key not in memory_of:
-            memory_of[key] = record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes)
-            blocks.append(block)
-        return memory_of[key], start
-
+    places = [access.place for pending in builder._pending for access in pending.accesses]
+    located = _locate([*places, *builder._outputs], record, blocks)
+    located.update({key: (0, offset) for key, offset in offsets.items()})
     for pending in builder._pending:
         operands = [
-            Operand(*locate(access.place), access.place.nbytes, access.reads, access.writes)
-            for access in pending.accesses
+            Operand(*located[id(a.place)], a.place.nbytes, a.reads, a.writes)
+            for a in pending.accesses
         ]
         record.add_node(
             pending.name,
@@ -364,23 +367,73 @@ def _record(builder: DeviceGraphBuilder) -> Recorded:
             pending.kernel,
             operands,
             pending.params,
+            cost_ns=NODE_NS + BYTE_NS * sum(operand.nbytes for operand in operands),
             dependencies=pending.dependencies,
             keep=pending.keep,
         )
-    outputs = [(*locate(out), out.shape, out.dtype) for out in builder._outputs]
+    outputs = [(*located[id(out)], out.shape, out.dtype) for out in builder._outputs]
     return Recorded(record, blocks, total, outputs)
 
 
+def _locate(
+    places: list[Any], record: Record, blocks: list[Block | None]
+) -> dict[int, tuple[int, int]]:
+    """Add a memory for each block of buffers and arrays; return (memory, offset) by id of a place.
+
+    Blocks that share bytes, as arrays over one foreign buffer do, become one memory, so that the
+    hazard check sees that they do.
+    """
+    spans = []
+    for place in {id(p): p for p in places if not isinstance(p, Scratch)}.values():
+        block = place.block if isinstance(place, Buffer) else _host_block(place)
+        at = place.ptr if isinstance(place, Buffer) else _address(place)
+        spans.append((block, id(place), at))
+    groups: list[list[Block]] = []
+    group_of: dict[int, int] = {}
+    stop = 0
+    for block, key, _ in sorted(spans, key=lambda span: span[0].ptr):
+        if not groups or (block.ptr >= stop and block is not groups[-1][-1]):
+            groups.append([])
+            stop = 0
+        groups[-1].append(block)
+        group_of[key] = len(groups) - 1
+        stop = max(stop, block.ptr + block.nbytes)
+    memory_of: dict[int, tuple[int, int]] = {}
+    located = {}
+    for _, key, at in spans:
+        group = group_of[key]
+        if group not in memory_of:
+            block = _union(groups[group])
+            number = record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes)
+            memory_of[group] = number, block.ptr
+            blocks.append(block)
+        number, start = memory_of[group]
+        located[key] = number, at - start
+    return located
+
+
+def _union(group: list[Block]) -> Block:
+    """One block over the bytes of all, which it keeps alive."""
+    if all(block is group[0] for block in group):
+        return group[0]
+    low = min(block.ptr for block in group)
+    high = max(block.ptr + block.nbytes for block in group)
+    return buffer.borrow(low, high - low, group)
+
+
 def _plan_scratch(builder: DeviceGraphBuilder) -> tuple[dict[int, int], int]:
-    writers: dict[int, list[int]] = {id(scratch): [] for scratch in builder._scratch}
+    if not builder._scratch:
+        return {}, 0
+    writers: dict[int, list[int]] = {key: [] for key in builder._scratch}
     for number, pending in enumerate(builder._pending):
         for access in pending.accesses:
             if id(access.place) in writers:
                 # A read counts as a write: what was never written must not be another's bytes.
                 writers[id(access.place)].append(number)
-    used = [scratch for scratch in builder._scratch if writers[id(scratch)]]
-    unused = [scratch for scratch in builder._scratch if not writers[id(scratch)]]
-    pinned = [i for i, s in enumerate(used) if any(s is out for out in builder._outputs)]
+    used = [scratch for key, scratch in builder._scratch.items() if writers[key]]
+    unused = [scratch for key, scratch in builder._scratch.items() if not writers[key]]
+    kept = {id(output) for output in builder._outputs}
+    pinned = [i for i, scratch in enumerate(used) if id(scratch) in kept]
     order = Order([pending.dependencies for pending in builder._pending])
     touches = [writers[id(scratch)] for scratch in used]
     planned, total = arena.plan(order, [s.nbytes for s in used], touches, touches, pinned)
@@ -391,17 +444,17 @@ def _plan_scratch(builder: DeviceGraphBuilder) -> tuple[dict[int, int], int]:
     return offsets, total
 
 
-def _host_block(array: np.ndarray[Any, Any], known: list[Block | None]) -> tuple[Block, int]:
-    """The block of the array that owns `array`'s bytes, so that views of it count as one memory."""
+def _host_block(array: np.ndarray[Any, Any]) -> Block:
+    """The bytes of the array that owns `array`'s, so that views of it count as one memory."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
     low, high = np.lib.array_utils.byte_bounds(root)
-    at = array.ctypes.data
-    for block in known:
-        if block is not None and block.ptr == low and block.nbytes == high - low:
-            return block, at - low
-    return buffer.borrow(low, high - low, array), at - low
+    return buffer.borrow(low, high - low, array)
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _word(value: np.ndarray[Any, Any]) -> int:
@@ -411,7 +464,10 @@ def _word(value: np.ndarray[Any, Any]) -> int:
 
 def check_dims(what: str, dims: int | Sequence[int]) -> tuple[int, int, int]:
     """Return three positive sizes; GraphError naming the axis of one that is not."""
-    sizes = (dims,) if isinstance(dims, int | np.integer) else tuple(dims)
+    try:
+        sizes = (dims,) if isinstance(dims, int | np.integer) else tuple(dims)
+    except TypeError:
+        sizes = ()
     if not 1 <= len(sizes) <= 3:
         raise GraphError(f"{what} is {dims!r}; one to three sizes are possible")
     for axis, size in zip("xyz", sizes, strict=False):

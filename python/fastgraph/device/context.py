@@ -23,6 +23,7 @@ __all__ = ["CAPABILITIES", "DeviceContext"]
 CAPABILITIES = {"cpu": frozenset({"host_memory", "native_kernels", "compiled_graphs"})}
 
 MAX_BYTES = 1 << 47
+MAX_NDIM = 32
 
 
 class DeviceContext:
@@ -73,12 +74,12 @@ class DeviceContext:
             device = "cpu"
         if not isinstance(device, str):
             raise InputError(f"a device is named by a string like 'cpu', not {device!r}")
-        api, _, ordinal = device.partition(":")
+        api = device.partition(":")[0]
         if api == "cuda":
             raise UnsupportedError(
                 "device 'cuda' is not in this build (no cuda modules); use 'cpu'"
             )
-        if api != "cpu" or ordinal not in ("", "0"):
+        if device not in ("cpu", "cpu:0"):
             raise InputError(f"there is no device {device!r}; this build has 'cpu'")
         self.api = api
         self.ordinal = 0
@@ -126,11 +127,9 @@ class DeviceContext:
         OutOfMemoryError
             The device has too little memory. Nothing is held after either.
         """
-        sizes = check_shape(shape)
         kind = check_dtype(dtype)
+        sizes = check_shape(shape, kind.itemsize)
         nbytes = math.prod(sizes) * kind.itemsize
-        if nbytes >= MAX_BYTES:
-            raise InputError(f"{kind}{list(sizes)} has {nbytes} bytes; the limit is {MAX_BYTES}")
         return buffer.view(buffer.allocate(nbytes), 0, sizes, kind, self.device)
 
     def create_host_buffer(
@@ -158,7 +157,7 @@ class DeviceContext:
         OutOfMemoryError
             As `create_buffer`.
         """
-        source = np.asarray(array)
+        source = buffer.as_source(array)
         result = self.create_buffer(source.shape, source.dtype)
         result.copy_from(source)
         return result
@@ -171,9 +170,9 @@ class DeviceContext:
         InputError
             Sizes or dtypes differ, `dst` is read-only. Nothing was copied.
         """
-        target, source = np.asarray(dst), np.asarray(src)
-        if not isinstance(dst, Buffer | np.ndarray):
+        if not isinstance(dst, Buffer | np.ndarray) or isinstance(dst, np.ma.MaskedArray):
             raise InputError(f"copy writes to a buffer or an array, not {type(dst).__name__}")
+        target, source = np.asarray(dst), buffer.as_source(src)
         if target.shape != source.shape or target.dtype != source.dtype:
             raise InputError(
                 f"copy of {source.dtype}{list(source.shape)} to "
@@ -224,12 +223,20 @@ class DeviceContext:
         return f"<DeviceContext {self.device}>"
 
 
-def check_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes; InputError for what is none."""
-    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+def check_shape(shape: int | Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return `shape` as a tuple of sizes; InputError for what is none, or is too large."""
+    try:
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    except TypeError:
+        raise InputError(f"shape {shape!r} is neither an integer nor a sequence of them") from None
+    if len(sizes) > MAX_NDIM:
+        raise InputError(f"a shape of {len(sizes)} axes; {MAX_NDIM} are possible")
     for axis, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise InputError(f"shape {shape!r}: axis {axis} has size {size!r}")
+    # Beside an axis of size 0 the others must still be addressable.
+    if math.prod(int(size) or 1 for size in sizes) * itemsize >= MAX_BYTES:
+        raise InputError(f"shape {shape!r} of {itemsize}-byte elements; the limit is {MAX_BYTES}")
     return tuple(int(size) for size in sizes)
 
 
@@ -237,10 +244,10 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return `dtype` as a NumPy dtype with plain native elements; InputError for others."""
     try:
         kind = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"{dtype!r} is not a dtype: {error}") from None
-    if kind.hasobject or kind.names is not None or kind.itemsize not in (1, 2, 4, 8):
-        raise InputError(f"dtype {kind} has no place in a buffer; elements of 1 to 8 bytes have")
+    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name != "bfloat16":
+        raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
     if not kind.isnative:
         raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
     return kind

@@ -23,25 +23,36 @@ _TYPES = {
     "unsigned char": "u1",
     "int16_t": "i2",
     "short": "i2",
+    "short int": "i2",
     "uint16_t": "u2",
     "unsigned short": "u2",
+    "unsigned short int": "u2",
     "int32_t": "i4",
     "int": "i4",
+    "signed": "i4",
+    "signed int": "i4",
     "uint32_t": "u4",
     "unsigned": "u4",
     "unsigned int": "u4",
     "int64_t": "i8",
     "long": "i8",
+    "long int": "i8",
     "long long": "i8",
+    "long long int": "i8",
     "ptrdiff_t": "i8",
     "uint64_t": "u8",
     "unsigned long": "u8",
+    "unsigned long int": "u8",
     "unsigned long long": "u8",
+    "unsigned long long int": "u8",
     "size_t": "u8",
     "half": "f2",
     "float": "f4",
     "double": "f8",
 }
+
+# A word of these cannot be a parameter's name: "long double" is no long called double.
+_TYPE_WORDS = frozenset(" ".join(_TYPES).split())
 
 
 class Parameter(NamedTuple):
@@ -88,8 +99,10 @@ class NativeKernel:
     def __init__(
         self, pointer: int, signature: str, name: str = "native", owner: object = None
     ) -> None:
-        if isinstance(pointer, bool) or not isinstance(pointer, int) or pointer <= 0:
+        if isinstance(pointer, bool) or not isinstance(pointer, int) or not 0 < pointer < 1 << 63:
             raise GraphError(f"kernel {name!r}: {pointer!r} is not the address of a function")
+        if not isinstance(signature, str) or not isinstance(name, str):
+            raise GraphError(f"kernel {name!r}: name and signature are strings, not {signature!r}")
         self.pointer = pointer
         self.signature = signature
         self.name = name
@@ -118,8 +131,9 @@ class NativeKernel:
             if parameter.pointer:
                 if not hasattr(value, "nbytes") or not hasattr(value, "device"):
                     raise InputError(f"{where}: a buffer is needed, not {value!r}")
-                if parameter.dtype is not None and value.dtype != parameter.dtype:
-                    raise InputError(f"{where}: the buffer holds {value.dtype}")
+                held = getattr(value, "dtype", None)
+                if parameter.dtype is not None and held != parameter.dtype:
+                    raise InputError(f"{where}: the buffer holds {held}")
                 checked.append(value)
             else:
                 assert parameter.dtype is not None
@@ -145,10 +159,12 @@ def parse_signature(name: str, signature: str) -> tuple[Parameter, ...]:
         const = "const" in words
         words = [word for word in words if word not in ("const", "volatile", "__restrict__")]
         # The last word is the parameter's name unless it belongs to the type.
-        if not stars and len(words) > 1 and " ".join(words) not in _TYPES:
+        if not stars and len(words) > 1 and words[-1] not in _TYPE_WORDS:
             words = words[:-1]
         kind = " ".join(words)
-        if stars > 1 or (kind not in _TYPES and not (stars and kind == "void")):
+        # An array, a reference or a function is no value, and would be taken for one.
+        plain = re.fullmatch(r"[\w\s*]*", text)
+        if stars > 1 or not plain or (kind not in _TYPES and not (stars and kind == "void")):
             raise GraphError(
                 f"kernel {name!r}: parameter {text!r} has no known type; known are "
                 f"{sorted(_TYPES)} and pointers to them or to void"

@@ -120,12 +120,14 @@ class DeviceGraph:
             raise InputError(f"check is {check!r}; 'known' and False are possible")
         if not isinstance(ctx, DeviceContext):
             raise InputError(f"create takes a DeviceContext first, not {type(ctx).__name__}")
+        if not callable(build):
+            raise InputError(f"create takes a build callback, not {type(build).__name__}")
         builder = DeviceGraphBuilder(ctx)
         try:
             build(builder)
+            recorded = builder._finish()
         finally:
-            builder._open = False
-        recorded = builder._finish()
+            builder._close()
         if check:
             recorded.record.check_hazards()
         bindings = dict(enumerate(recorded.blocks))
@@ -165,7 +167,7 @@ class DeviceGraph:
         """
         self._live().run()
 
-    def run(self) -> tuple[np.ndarray[Any, Any], ...]:
+    def run(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
         """Replay, wait, and return a copy of every output in the order of `add_output`.
 
         Raises
@@ -173,13 +175,17 @@ class DeviceGraph:
         GraphError
             As `replay`.
         """
-        executable = self._live()
-        executable.run()
-        arrays = []
-        for memory, offset, shape, dtype in self._outputs:
-            block = executable.bound(memory)
-            arrays.append(buffer.view(block, offset, shape, dtype, self._context.device).numpy())
-        return tuple(arrays)
+        executable, device = self._live(), self._context.device
+
+        def collect() -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
+            arrays = []
+            for memory, offset, shape, dtype in self._outputs:
+                block = executable.bound(memory)
+                assert block is not None
+                arrays.append(buffer.view(block, offset, shape, dtype, device).numpy())
+            return tuple(arrays)
+
+        return executable.run(collect)
 
     def clone(self) -> DeviceGraph:
         """Return the same graph with an executable and scratch of its own.
@@ -223,4 +229,6 @@ def _bind(program: HostProgram, bindings: dict[int, Block | None]) -> HostGraph:
         number: buffer.allocate(program.record.memories[number].nbytes) if block is None else block
         for number, block in bindings.items()
     }
-    return host_graph.instantiate(program, blocks)
+    # Foreign code may take long, or wait for another Python thread.
+    foreign = any(node.kind == "function" for node in program.record.nodes)
+    return host_graph.instantiate(program, blocks, release_gil=True if foreign else "auto")

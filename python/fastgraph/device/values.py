@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     ----------
     value : bool, int, float or NumPy scalar
         A NumPy scalar must have `dtype`; a Python float goes only into a float type (rounded to
-        it), a Python int into an integer type in whose range it lies, or a float type that holds
-        it exactly; bool takes True, False, 0 and 1.
+        it, but not to infinity), a Python int into an integer type in whose range it lies, or a
+        float type that holds it exactly; bool takes True, False, 0 and 1.
     dtype : numpy.dtype
 
     Returns
@@ -31,6 +32,8 @@ def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     InputError
         The value is no element of the dtype.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{value!r} is masked, so it has no value")
     if isinstance(value, np.generic | np.ndarray):
         if value.shape != () or value.dtype != dtype:
             raise InputError(f"{value!r} is {value.dtype}, not {dtype}; nothing is cast")
@@ -45,10 +48,15 @@ def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     elif isinstance(value, int):
         fits = abs(value) < 2**1000 and float(value) == value and _held(value, dtype)
     else:
-        fits = isinstance(value, float)
+        fits = isinstance(value, float) and not (math.isfinite(value) and _overflows(value, dtype))
     if not fits:
         raise InputError(f"{value!r} is no element of {dtype}; nothing is rounded, cut or wrapped")
     return np.array(value, dtype=dtype)
+
+
+def _overflows(value: float, dtype: np.dtype[Any]) -> bool:
+    with np.errstate(over="ignore"):
+        return math.isinf(float(np.array(value, dtype=dtype)))
 
 
 def _held(value: int, dtype: np.dtype[Any]) -> bool:

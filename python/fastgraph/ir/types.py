@@ -51,7 +51,7 @@ def check_dtype(dtype: Any, what: str) -> DType:
         found: DType = np.dtype(dtype)
     except TypeError:
         raise GraphError(f"{what}: {dtype!r} is not a dtype; use one of {dtype_names()}") from None
-    if found not in SUPPORTED or not found.isnative:
+    if found not in SUPPORTED:
         raise GraphError(
             f"{what}: dtype {found.name}{'' if found.isnative else ' (foreign byte order)'} is "
             f"not supported; graphs compute in {dtype_names()}, so convert the data first"

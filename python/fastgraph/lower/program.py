@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from fastgraph.lower.storage import Item, Lowered, Place, nbytes_of
 __all__ = ["NodeMeta", "Program", "SetProgram", "lower"]
 
 SCALAR_ALIGNMENT = 8
+# What a record and the pool's ticket hold; only work of minutes would be cut further.
+MAX_PARTS = 0xFFFF
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ class Program:
         By node of `record`.
     tensor_nbytes : int
         Sum of the bytes of all values that the arena holds, scratch included.
-    lifetimes : tuple
-        Arguments with which `arena.verify` checks the plan, before offsets and total.
+    plan : Plan
+        The memory plan of the arena.
     """
 
     graph: Graph
@@ -91,7 +94,7 @@ class Program:
     outputs: list[int] = field(default_factory=list)
     output_offsets: list[int] = field(default_factory=list)
     blocks: dict[Value, int] = field(default_factory=dict)
-    scalars: list[tuple[str, np.dtype, int, object]] = field(default_factory=list)  # type: ignore[type-arg]
+    scalars: list[tuple[str, np.dtype[Any], int, object]] = field(default_factory=list)
     scalar_memory: int = -1
     scalar_nbytes: int = 0
     meta: list[NodeMeta] = field(default_factory=list)
@@ -148,7 +151,7 @@ def _plan(items: list[Item], lowered: Lowered, pinned: set[Place], outside: set[
     The calls are done one after another, each by all threads: overlap would be worth less than the
     bytes that order saves, so the chain's edges are the final edges.
     """
-    dependencies = [(i - 1,) if i else () for i in range(len(items))]
+    dependencies: list[tuple[int, ...]] = [(i - 1,) if i else () for i in range(len(items))]
     index: dict[Place, int] = {}
     places: list[Place] = []
     writers: list[list[int]] = []
@@ -307,7 +310,7 @@ def _add(
         call.kernel,
         operands,
         call.params,
-        call.parts,
+        min(call.parts, MAX_PARTS),
         call.cost_ns,
         (number - 1,) if number else (),
         label,

@@ -3,9 +3,6 @@
 Needs the ``onnx`` extra (``pip install "fastgraph-runtime[onnx]"``); importing this does not.
 """
 
-# Importing a submodule sets its name in the package: this comes before the function `load`, which
-# is what `fastgraph.onnx.load` is from here on.
-import fastgraph.onnx.load  # noqa: F401
 from fastgraph.onnx.importer import from_model, load
 from fastgraph.onnx.proto import has_onnx
 from fastgraph.onnx.registry import known_operators

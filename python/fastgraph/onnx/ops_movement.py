@@ -292,10 +292,12 @@ def range_of(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     """``start, start + delta, …`` up to `limit`, which must be known at import."""
     if any(array.size != 1 for array in (start, limit, delta)):
         raise NodeError("start, limit and delta must be scalars")
-    first, last, step = (array.reshape(-1)[0] for array in (start, limit, delta))
-    if step == 0:
-        raise NodeError("delta is 0")
-    count = max(int(np.ceil((last - first) / step)), 0)
+    if len({array.dtype for array in (start, limit, delta)}) > 1 or start.dtype.kind not in "if":
+        raise NodeError("start, limit and delta must be numbers of one dtype")
+    first, last, step = (array.reshape(-1)[0].item() for array in (start, limit, delta))
+    if step == 0 or not np.isfinite([first, last, step]).all():
+        raise NodeError(f"start {first}, limit {last} and delta {step} make no sequence")
+    count = max(ceil((last - first) / step), 0)
     _affordable(count, start.dtype)
     sequence: Array = (first + np.arange(count) * step).astype(start.dtype)
     return sequence

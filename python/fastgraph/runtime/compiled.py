@@ -172,8 +172,12 @@ class CompiledGraph(Engine):
     def _replace(self, checked: Mapping[Value, np.ndarray[Any, Any]]) -> None:
         params, made = self._params.replaced(checked)
         program, slots = self._compilation.program, self._compilation.setup.slots
-        places = [(program.blocks.get(slots[slot]), block) for slot, block in made.items()]
-        self._adopt(params, [place for place in places if place[0] is not None], params.unset)
+        places = [
+            (program.blocks[slots[slot]], block)
+            for slot, block in made.items()
+            if slots[slot] in program.blocks
+        ]
+        self._adopt(params, places, params.unset)
 
     def run_raw(self, inputs: Mapping[str, Any], **scalars: Any) -> tuple[RawOutput, ...]:
         """Run on arrays given by name and return handles to the outputs where they lie.

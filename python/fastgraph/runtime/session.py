@@ -110,9 +110,11 @@ class Session:
         OutOfMemoryError
             The arena or the constants do not fit. Nothing is held after either.
         """
-        options = options or CompileOptions()
+        options = CompileOptions() if options is None else options
         if not isinstance(graph, Graph):
             raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
+        if not isinstance(options, CompileOptions):
+            raise InputError(f"options are CompileOptions, not {type(options).__name__}")
         if not graph.outputs:
             raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
         chosen = options.isa or isa.chosen()

@@ -81,7 +81,7 @@ typedef void (*TileFn)(const Tile &);
     ROWS(FG_ROW_END, VECS)                                                                         \
   }
 
-// TILE_ROWS rows by TILE_PANELS panels fill the registers. `narrow` are tiles of one panel; `wide`
+// TILE_ROWS rows fill the registers. `narrow` are tiles of one panel; `wide`
 // have WIDE_PANELS[rows] panels, so that few rows also keep enough sums in flight.
 #if FG_ISA == 4
 constexpr int TILE_ROWS = 12;

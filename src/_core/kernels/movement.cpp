@@ -228,8 +228,12 @@ FG_INLINE void transpose_as(const fg_call *call) {
     T *o = out + at.out + q * os;
     const T *x = in + at.in + q;
     if (nq < 4 || np < 4) {
-      for (int64_t k = 0; k < rows; k++)
-        for (int64_t p = 0; p < np; p++) o[k * os + p] = one(x[p * is + k]);
+      // A few interleaved rows: by stretches that stay in the first cache while each is picked out.
+      for (int64_t from = 0; from < np; from += 1024) {
+        const int64_t to = np - from < 1024 ? np : from + 1024;
+        for (int64_t k = 0; k < rows; k++)
+          for (int64_t p = from; p < to; p++) o[k * os + p] = one(x[p * is + k]);
+      }
     } else {
       for (int64_t p = 0; p < np; p += TILE) {
         const int64_t columns = np - p < TILE ? np - p : TILE;

@@ -22,7 +22,7 @@ __all__ = ["lower_region"]
 # Nanoseconds an element, for what is not about one vector instruction.
 _COST = {
     "exp": 0.6, "log": 0.9, "erf": 0.6, "tanh": 0.5, "sigmoid": 0.7, "silu": 0.9, "gelu": 0.7,
-    "gelu_tanh": 0.9, "power": 4.0, "remainder": 6.0, "floor_divide": 7.0,
+    "gelu_tanh": 0.9, "power": 4.0, "remainder": 1.7, "floor_divide": 2.0,
 }  # fmt: skip
 
 # Limits of the kernel, which it states too.

@@ -42,7 +42,7 @@ def lower_softmax(node: Node, target: Target) -> list[Call | Alias]:
     inner = prod(source.shape[axis + 1 :])
     chunk = min(inner, _CHUNK)
     units = outer * ceil(inner / chunk)
-    cost_ns = 10.0 * units + elements * 0.9
+    cost_ns = 15.0 * units + elements * 0.6
     parts = choose_parts(cost_ns, target.threads, units)
     words = [outer, size, inner, chunk]
     return [

@@ -1,0 +1,34 @@
+"""torch in inference mode on the cpu, eager or compiled with constant folding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch._inductor import config
+
+from bench.contenders.torch_layers import module_of
+from bench.timing import Call
+from bench.workloads import Layers
+
+__all__ = ["build"]
+
+
+def build(spec: dict[str, Any]) -> Call:
+    """The module called (``how: eager``), or what ``torch.compile`` makes of it."""
+    torch.set_num_threads(spec["threads"])
+    layers = Layers.of(spec)
+    module = module_of(layers)
+    x = np.zeros((layers.rows, layers.sizes[0]), np.float32)
+    tensor = torch.from_numpy(x)
+    # Frozen: weights are constants, which may be laid out anew.
+    with torch.inference_mode(), config.patch(freezing=True):
+        if spec["how"] == "compiled":
+            module = torch.compile(module)
+        module(tensor)
+    guard = torch.inference_mode()
+    guard.__enter__()  # for the life of the process, as a server has it
+    kept: list[torch.Tensor] = []
+    names = {"call": module, "x": tensor, "kept": kept}
+    return Call("kept[:] = (call(x),)", names, [x], lambda: kept[0].numpy())

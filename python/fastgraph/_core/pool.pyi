@@ -1,0 +1,9 @@
+from typing import TypedDict
+
+class _State(TypedDict):
+    workers: int
+    spin: float
+
+def available_cores() -> int: ...
+def set_spin(seconds: float) -> None: ...
+def state() -> _State: ...

@@ -1,0 +1,1 @@
+"""The benchmarks: what they hold us to, and that they notice."""

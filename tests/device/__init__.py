@@ -1,0 +1,1 @@
+"""The conformance suite of recorded graphs, run on every device."""
