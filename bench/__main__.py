@@ -10,12 +10,14 @@ import time
 import traceback
 from pathlib import Path
 
+import fastgraph
 from bench import arena, call, codegen, device_graph, matmul, mlp, report, soak
 from bench import compile as compile_
 from bench.machine import commit, describe, host_class, versions
 from bench.outcome import text
 from bench.report import RESULTS
 from bench.rounds import FULL, QUICK
+from fastgraph._core import isa
 
 BENCHES = {
     "call": call.main,
@@ -47,7 +49,7 @@ def main() -> int:
     folder = chosen.output or (None if chosen.quick else RESULTS)
     effort = QUICK if chosen.quick else FULL
 
-    machine = describe()
+    machine = {**describe(), "isa": isa.chosen()}
     if machine["load_average"] > QUIET_LOAD:
         print(f"the load is {machine['load_average']}: the machine is not quiet", file=sys.stderr)
     run = {
@@ -56,7 +58,7 @@ def main() -> int:
         "quick": chosen.quick,
         "rounds": effort.rounds,
         "machine": machine,
-        "versions": versions(),
+        "versions": {"fastgraph": fastgraph.__version__, **versions()},
         "benches": {},
     }
     broken = []

@@ -1,4 +1,7 @@
-"""What a number was measured on: processor, clocks, caches, versions."""
+"""What a number was measured on: processor, clocks, caches, versions.
+
+Imported in every contender's process, so it imports none of the contenders.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,18 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import fastgraph
-from fastgraph._core import isa
-
-__all__ = ["ROOT", "cores", "describe", "host_class", "installed", "last_level_cache", "versions"]
+__all__ = [
+    "ROOT",
+    "caches",
+    "clocks",
+    "commit",
+    "cores",
+    "describe",
+    "host_class",
+    "installed",
+    "last_level_cache",
+    "versions",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = Path("/sys/devices/system/cpu")
@@ -40,7 +51,7 @@ def installed(module: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Versions of all that takes part, by printed name."""
-    found = {"fastgraph": fastgraph.__version__, "Python": platform.python_version()}
+    found = {"Python": platform.python_version()}
     for module, (distribution, name) in LIBRARIES.items():
         found[name] = "not installed"
         if installed(module):
@@ -92,7 +103,6 @@ def describe() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "clock_mhz": [min(mhz), max(mhz)] if mhz else None,
         "caches": caches(),
-        "isa": isa.chosen(),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "libc": " ".join(platform.libc_ver()),
         "load_average": round(os.getloadavg()[0], 2),

@@ -83,9 +83,9 @@ class Contender:
         """A copy of what the latest call computed."""
         return np.array(self._calls[key].result())
 
-    def environment(self) -> dict[str, str]:
-        """The process's environment."""
-        return dict(os.environ)
+    def about(self) -> tuple[dict[str, str], list[str]]:
+        """The process's environment, and the modules that it has imported."""
+        return dict(os.environ), sorted(sys.modules)
 
     def apply(self, function: str, *arguments: Any) -> Any:
         """Call a function of the module."""

@@ -21,4 +21,4 @@ def module_of(layers: Layers) -> torch.nn.Module:
         parts.append(linear)
         if i < layers.gelu_layers:
             parts.append(torch.nn.GELU())
-    return torch.nn.Sequential(*parts).eval()
+    return torch.nn.Sequential(*parts).eval().requires_grad_(False)

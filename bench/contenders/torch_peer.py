@@ -22,13 +22,14 @@ def build(spec: dict[str, Any]) -> Call:
     module = module_of(layers)
     x = np.zeros((layers.rows, layers.sizes[0]), np.float32)
     tensor = torch.from_numpy(x)
+    # For as long as the call lives, as a server has it.
+    mode = torch.inference_mode()
+    mode.__enter__()
     # Frozen: weights are constants, which may be laid out anew.
-    with torch.inference_mode(), config.patch(freezing=True):
+    with config.patch(freezing=True):
         if spec["how"] == "compiled":
             module = torch.compile(module)
         module(tensor)
-    guard = torch.inference_mode()
-    guard.__enter__()  # for the life of the process, as a server has it
     kept: list[torch.Tensor] = []
-    names = {"call": module, "x": tensor, "kept": kept}
+    names = {"call": module, "x": tensor, "kept": kept, "mode": mode}
     return Call("kept[:] = (call(x),)", names, [x], lambda: kept[0].numpy())

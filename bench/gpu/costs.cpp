@@ -60,6 +60,7 @@ void CUDA_CB call_the_driver(void *data) {
 extern "C" int probe_update_cost() {
   return guarded([] {
     Rig &r = rig();
+    raise_clocks();
     const CUfunction f = r.function("add_value");
     for (int n : {10, 100, 1000}) {
       CUgraph g = new_graph();
@@ -228,7 +229,7 @@ extern "C" int probe_executable_bytes() {
       double host2 = resident_bytes(), device2 = free_device_bytes();
       for (CUgraphExec e : execs) MUST(cuGraphUpload(e, r.stream));
       r.wait();
-      double host3 = resident_bytes(), device3 = free_device_bytes();
+      double device3 = free_device_bytes();
       for (CUgraphExec e : execs) MUST(cuGraphLaunch(e, r.stream));
       r.wait();
       double host4 = resident_bytes(), device4 = free_device_bytes();
@@ -249,7 +250,6 @@ extern "C" int probe_executable_bytes() {
           CUDA_SUCCESS)
         held = bytes;
       if (held) say(name + "graph memory reserved", held, "B");
-      (void)host3;
     }
   });
 }
@@ -258,6 +258,7 @@ extern "C" int probe_executable_bytes() {
 extern "C" int probe_scalar_cost() {
   return guarded([] {
     Rig &r = rig();
+    raise_clocks();
     const int n = 1000;
     const CUdeviceptr scalar = r.data + 65536;
     const float one = 1.0f;

@@ -1,6 +1,4 @@
 // Device code of the GPU measurements. Compiled to a cubin; the probes find kernels by name.
-#include <cuda_device_runtime_api.h>
-
 __device__ __forceinline__ void release_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
@@ -19,10 +17,6 @@ extern "C" __global__ void inc_early(float *p) {
 extern "C" __global__ void add_value(float *p, float v) { p[threadIdx.x] += v; }
 extern "C" __global__ void add_memory(float *p, const float *v) { p[threadIdx.x] += *v; }
 extern "C" __global__ void scale_value(float *p, float v) { p[threadIdx.x] *= v; }
-
-extern "C" __global__ void count_down(cudaGraphConditionalHandle handle, unsigned *counter) {
-  cudaGraphSetConditional(handle, --*counter);
-}
 
 // Keeps a stream busy for a known time; bounded, so that nothing can hang on it.
 extern "C" __global__ void linger(unsigned long long ns) {

@@ -40,6 +40,7 @@ extern "C" int probe_launch_twin() {
   return guarded([] {
     Rig &r = rig();
     const CUfunction inc = r.function("inc"), early = r.function("inc_early");
+    raise_clocks();
     struct Shape {
       const char *name;
       CUfunction f;

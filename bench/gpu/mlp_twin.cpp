@@ -117,6 +117,7 @@ struct Model {
 extern "C" int probe_mlp_twin() {
   return guarded([] {
     Rig &r = rig();
+    raise_clocks();
     static Model m;
     struct Way {
       const char *name;

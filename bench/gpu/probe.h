@@ -163,6 +163,7 @@ CUgraphNode add(CUgraph graph, CUgraphNodeParams p, const Nodes &after = {},
 CUgraph new_graph();
 CUgraphExec executable(CUgraph graph, unsigned long long flags = 0);
 void run(CUgraphExec exec);  // launch and wait
+void raise_clocks();         // an idle device is slow: keeps it at work for a while
 bool goes(const std::string &name, CUgraph graph);  // instantiates and runs, saying where it ends
 
 struct Conditional {

@@ -6,7 +6,7 @@ the edges that it is given; a schedule is never trusted. The one exception is a 
 place: its writer may be the last reader of the value whose bytes it takes over.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.algorithm cimport sort
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
@@ -20,6 +20,9 @@ ALIGNMENT = 64
 cdef Py_ssize_t MANY = 3000
 # How often the value that makes the peak is tried earlier.
 cdef int PROMOTIONS = 48
+# How often two values swap places after that; their number squared times the swaps is bounded.
+cdef uint64_t SWAPS = 512
+cdef uint64_t SWAP_WORK = 4_000_000
 
 
 cdef struct Slot:
@@ -129,7 +132,7 @@ cdef class _Planner:
             sequence = trial
             peak = self.place(sequence)
             if lowest < 0 or peak < lowest:
-                lowest, best, current = peak, self.offset, trial
+                lowest, best, current, kept = peak, self.offset, trial, trial
             if lowest <= bound or len(candidates) > MANY:
                 break
         for _ in range(PROMOTIONS if len(candidates) <= MANY // 4 else 0):
@@ -141,7 +144,33 @@ cdef class _Planner:
             sequence = current
             peak = self.place(sequence)
             if peak < lowest:
+                lowest, best, kept = peak, self.offset, current
+        if lowest > bound:
+            sequence = kept
+            self.offset = best
+            lowest = self.swap(sequence, lowest, bound)
+            return lowest
+        self.offset = best
+        return lowest
+
+    cdef int64_t swap(self, vector[int32_t]& sequence, int64_t lowest, int64_t bound) except -1:
+        """Swap two slots of the sequence again and again, keeping what does no harm."""
+        cdef vector[int64_t] best = self.offset
+        cdef uint64_t n = sequence.size(), draw = 1, i, j
+        cdef int64_t peak
+        for _ in range(min(SWAPS, SWAP_WORK // (n * n))):
+            draw = draw * 6364136223846793005u + 1442695040888963407u
+            i = (draw >> 33) % n
+            draw = draw * 6364136223846793005u + 1442695040888963407u
+            j = (draw >> 33) % n
+            sequence[i], sequence[j] = sequence[j], sequence[i]
+            peak = self.place(sequence)
+            if peak > lowest:
+                sequence[i], sequence[j] = sequence[j], sequence[i]
+            elif peak < lowest:
                 lowest, best = peak, self.offset
+                if lowest <= bound:
+                    break
         self.offset = best
         return lowest
 
@@ -193,8 +222,9 @@ def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(), Py_
     Notes
     -----
     Greedy placement in several orders (largest first, by time, by size times lifetime), each value
-    in the tightest gap, then retries with the peak's value first; the best is kept. Stops at once
-    when the largest sum of live bytes is reached.
+    in the tightest gap, then retries with the peak's value first and with two values swapped (the
+    same swaps every time); the best is kept. Stops at once when the largest sum of live bytes is
+    reached.
 
     Examples
     --------
@@ -221,6 +251,7 @@ def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(), Py_
     parent = list(range(n))
     accesses = [sorted({*writers[i], *users[i]}) for i in range(n)]
     taken = set()
+    last_writer = {}
     for v, u in inplace:
         if v in fixed or u in fixed or v in taken or sizes[v] > sizes[u] or parent[v] != v:
             continue
@@ -232,31 +263,28 @@ def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(), Py_
         writer = writers[v][0]
         if root == v or writer not in users[u]:
             continue
+        if last_writer.get(root) == writer:
+            continue
         if all(x == writer or order.comes_before(x, writer) for x in accesses[root]):
             parent[v] = root
             taken.add(v)
-            accesses[root] = sorted({*accesses[root], *accesses[v]})
+            # All that came before has come before `writer`, so it need not be asked about again.
+            accesses[root] = sorted({writer, *accesses[v]})
+            last_writer[root] = writer
     planner.order = order
     planner.n = n
     planner.slots.resize(n)
     planner.accesses.resize(n)
     planner.writes.resize(n)
     planner.offset.resize(n)
-    writes = [set(w) for w in writers]
-    for v in range(n):
-        if parent[v] != v:
-            root = v
-            while parent[root] != root:
-                root = parent[root]
-            writes[root] |= writes[v]
     candidates = []
     for i in range(n):
         nbytes = sizes[i]
         planner.slots[i].nbytes = (nbytes + alignment - 1) // alignment * alignment
         planner.slots[i].pinned = i in fixed
         planner.accesses[i] = accesses[i]
-        planner.writes[i] = sorted(writes[i])
-        planner.slots[i].first = min([order.position[<Py_ssize_t> x] for x in writes[i]])
+        planner.writes[i] = sorted(set(writers[i]))
+        planner.slots[i].first = min([order.position[<Py_ssize_t> x] for x in writers[i]])
         planner.slots[i].last = max([order.position[<Py_ssize_t> x] for x in accesses[i]])
         planner.offset[i] = 0
         if parent[i] == i and nbytes:

@@ -19,20 +19,33 @@ def describe(shape, dtype):
     return f"{np.dtype(dtype)}{list(shape)}"
 
 
+def as_array(str what, value, shape, dtype):
+    """Return what `value`, an array of NumPy's or of another library, holds as an ndarray.
+
+    Raises
+    ------
+    InputError
+        It is no array, has a mask, or lies where this process cannot read it.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{what} is a masked array; there is no place for its mask")
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") \
+            or hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if not hasattr(value, "__dlpack__"):
+        raise InputError(
+            f"{what} is a {type(value).__name__}; {describe(shape, dtype)} is needed as "
+            "an array (nothing is converted)")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise InputError(f"{what}: this {type(value).__name__} cannot be read: {error}") from None
+
+
 def as_checked(tuple spec, value):
     """Return `value` as an ndarray of the exact shape and dtype of `spec`, or raise InputError."""
     name, shape, dtype = spec
-    if isinstance(value, np.ma.MaskedArray):
-        raise InputError(f"input {name!r} is a masked array; a run has no place for its mask")
-    if not (isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
-            or hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")):
-        raise InputError(
-            f"input {name!r} is a {type(value).__name__}; {describe(shape, dtype)} is needed as "
-            "an array (nothing is converted)")
-    if not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__array__"):
-        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-    else:
-        array = np.asarray(value)
+    array = as_array(f"input {name!r}", value, shape, dtype)
     if array.dtype != dtype:
         raise InputError(
             f"input {name!r} has dtype {array.dtype}, not {dtype}; nothing is cast: use "
@@ -127,24 +140,30 @@ cdef bint overlaps_itself(array):
     return False
 
 
+cdef bint shared(a, b):
+    """Tell whether two arrays have a byte in common, or are so interleaved that it is hard to say."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return np.shares_memory(a, b, max_work=100_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
 def check_disjoint(arrays, names):
     """Raise InputError if two of the arrays to be written share memory."""
     for i, array in enumerate(arrays):
         for j in range(i):
-            if np.may_share_memory(array, arrays[j]) and np.shares_memory(array, arrays[j]):
+            if shared(array, arrays[j]):
                 raise InputError(f"outputs {names[j]!r} and {names[i]!r} were given the same bytes")
 
 
 def dense(str what, value, shape, dtype, bint written):
     """Return (array, address) of the caller's own bytes; raises InputError where a copy would do."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise InputError(f"{what} is a masked array")
-    if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
-        array = np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
-    else:
+    if not (isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
+            or hasattr(value, "__array_interface__")) or isinstance(value, np.generic):
         raise InputError(f"{what}: a {type(value).__name__} has no fixed bytes; bind an array")
+    array = as_array(what, value, shape, dtype)
     if array.shape != tuple(shape) or array.dtype != dtype:
         raise InputError(
             f"{what} is {describe(shape, dtype)}, not {describe(array.shape, array.dtype)}")

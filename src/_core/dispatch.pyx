@@ -416,7 +416,7 @@ cdef class Engine:
         finally:
             Engine_end(self)
 
-    def output_view(self, Py_ssize_t i):
+    def output_view(self, i):
         """Return output `i` as a read-only array over the arena: the same object every time.
 
         Parameters
@@ -433,8 +433,8 @@ cdef class Engine:
         InputError
             There is no such output.
         """
-        if not 0 <= i < len(self.views):
-            raise InputError(f"output {i}: the graph has {len(self.views)}")
+        if not isinstance(i, int) or not 0 <= i < len(self.views):
+            raise InputError(f"output {i!r}: the graph has {len(self.views)}, counted from 0")
         return self.views[i]
 
     def _time_nodes(self, inputs, dict scalars):

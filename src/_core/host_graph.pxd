@@ -1,7 +1,14 @@
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.types cimport host_node, host_operand
+
+
+cdef struct signal_watch:
+    int64_t looked_ns                        # when signals were last looked for
+    int64_t last_ns                          # when the clock was last read
+    int32_t stride
+    int32_t left                             # parts until the next reading
 
 
 cdef class HostProgram:
@@ -28,7 +35,7 @@ cdef class HostGraph:
     cdef uint32_t busy_forks
     cdef unsigned long reserved              # the thread that has waited longest, or 0
     cdef unsigned long owner_thread
-    cdef int64_t looked_ns                   # when signals were last looked for
+    cdef signal_watch watch
     cdef object __weakref__
 
 cdef int HostGraph_lock(HostGraph self) except -1

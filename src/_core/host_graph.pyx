@@ -5,6 +5,8 @@ A `HostProgram` is what a record says, made once; a `HostGraph` is one binding o
 memory is one store into the table.
 """
 
+from operator import index as as_word
+
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
@@ -25,6 +27,10 @@ cdef extern from "Python.h":
 
 # Beside a busy Python thread each look takes the GIL for up to a switch interval (5 ms).
 cdef int64_t SIGNAL_INTERVAL_NS = 20_000_000
+# Parts shorter than this need no clock after each; at most so many may follow one another.
+cdef int64_t SHORT_NS = 1_000_000
+cdef int32_t MAX_STRIDE = 8
+cdef double SLOW_NS = 50_000.0
 # Below this estimate a run keeps the GIL: handing it over costs more than the run.
 cdef double KEEP_GIL_NS = 200_000.0
 # After so many naps a thread that waits for a graph has it next.
@@ -69,13 +75,14 @@ cdef class HostProgram:
             entry.first = <uint32_t> self.operands.size()
             entry.count = <uint32_t> len(node.operands)
             entry.parts = node.parts
+            entry.slow = node.cost_ns / node.parts > SLOW_NS
             for operand in node.operands:
                 where.memory = operand.memory
                 where.offset = operand.offset
                 self.operands.push_back(where)
             first_param.push_back(self.params.size())
             for word in node.params:
-                self.params.push_back(word)
+                self.params.push_back(as_word(word))
             self.nodes.push_back(entry)
             self.node_ids.push_back(index)
             self.cost_ns += node.cost_ns
@@ -169,7 +176,7 @@ cdef class HostGraph:
             for memory in memories:
                 HostGraph_check_memory(self, memory)
             self.fault = 0
-            self.looked_ns = now_ns()
+            start_watch(self)
             with nogil:
                 walk(self, chosen.data(), chosen.size(), NULL)
             HostGraph_check_fault(self)
@@ -289,7 +296,7 @@ cdef list HostGraph_run_timed(HostGraph self):
     cdef vector[int64_t] times
     times.resize(self.program.nodes.size())
     self.fault = 0
-    self.looked_ns = now_ns()
+    start_watch(self)
     with nogil:
         walk(self, NULL, self.program.nodes.size(), times.data())
     HostGraph_check_fault(self)
@@ -303,13 +310,29 @@ cdef int signals_raised() noexcept with gil:
     return raise_signals() != 0
 
 
+cdef inline void start_watch(HostGraph self) noexcept nogil:
+    self.watch.looked_ns = self.watch.last_ns = now_ns()
+    self.watch.stride = self.watch.left = 1
+
+
 cdef int look_for_signals(void *state) noexcept nogil:
-    """Between parts, GIL released: 1, with the exception set, when a signal handler raised."""
-    cdef int64_t *looked_ns = <int64_t *> state
-    cdef int64_t now = now_ns()
-    if now - looked_ns[0] < SIGNAL_INTERVAL_NS:
+    """Between parts, GIL released: 1, with the exception set, when a signal handler raised.
+
+    Reading the clock costs as much as several small nodes, so while parts are short only every
+    eighth reads it; one that is known to be long is followed by a look of its own.
+    """
+    cdef signal_watch *watch = <signal_watch *> state
+    cdef int64_t now
+    watch.left -= 1
+    if watch.left > 0:
         return 0
-    looked_ns[0] = now
+    now = now_ns()
+    watch.stride = min(watch.stride * 2, MAX_STRIDE) if now - watch.last_ns < SHORT_NS else 1
+    watch.left = watch.stride
+    watch.last_ns = now
+    if now - watch.looked_ns < SIGNAL_INTERVAL_NS:
+        return 0
+    watch.looked_ns = now
     return signals_raised()
 
 
@@ -322,7 +345,7 @@ cdef int HostGraph_run(HostGraph self) except -1:
     self.fault = 0
     if not self.release_gil:
         return walk_kept(self)
-    self.looked_ns = now_ns()
+    start_watch(self)
     with nogil:
         walk(self, NULL, self.program.nodes.size(), NULL)
     return 0
@@ -383,17 +406,18 @@ cdef int walk(HostGraph self, const uint32_t *subset, size_t n, int64_t *times) 
         call.params = node.params
         call.node = index
         call.nparts = <int32_t> node.parts
+        if node.slow:
+            self.watch.left = 1
         if times != NULL:
             start = now_ns()
         if node.parts > 1 and pool != NULL:
-            stopped = not pool.run(node.run, call, node.parts, look_for_signals,
-                                   &self.looked_ns)
+            stopped = not pool.run(node.run, call, node.parts, look_for_signals, &self.watch)
         else:
             call.part = 0
             while call.part < call.nparts and not stopped:
                 node.run(&call)
                 call.part += 1
-                stopped = look_for_signals(&self.looked_ns) != 0
+                stopped = look_for_signals(&self.watch) != 0
         if stopped:
             break
         if times != NULL:

@@ -21,6 +21,7 @@ cdef struct host_node:
     uint32_t first
     uint32_t count
     uint32_t parts
+    bint slow                            # a part is long enough to look for signals after it
 
 
 # Where an operand lies: `bases[memory] + offset`.

@@ -48,13 +48,15 @@ def test_a_wrong_result_is_noticed(processes):
         compare(processes, entries(), LAYERS.inputs, lambda x: LAYERS.reference(x)[:1], EFFORT)
 
 
-def test_a_contender_gets_its_threads_and_no_harmful_setting(monkeypatch):
+def test_a_contender_is_alone_with_its_threads_and_no_harmful_setting(monkeypatch):
     monkeypatch.setitem(os.environ, rounds.HARMFUL[0], "Prescott")
     child = rounds.Process("NumPy", 1)
     try:
-        environment = child("environment")
+        environment, modules = child("about")
         assert rounds.HARMFUL[0] not in environment
         assert environment["OPENBLAS_NUM_THREADS"] == "1"
+        assert "numpy" in modules
+        assert "fastgraph" not in modules
     finally:
         child.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,31 @@ def assert_close(found: Any, wanted: Any, *, scale: float = 1.0, exact: bool = F
         )
 
 
+@cache
+def code_of_the_extension() -> tuple[tuple[int, int], ...]:
+    """Address ranges of the code in fastgraph's compiled modules."""
+    home = str(Path(fg.__file__).parent)
+    ranges = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights, *rest = line.split(maxsplit=5)
+        if "x" in rights and len(rest) == 4 and rest[3].startswith(home):
+            low, high = span.split("-")
+            ranges.append((int(low, 16), int(high, 16)))
+    return tuple(ranges)
+
+
+def is_compiled(address: int) -> bool:
+    """Whether there is code of ours at `address`."""
+    return any(low <= address < high for low, high in code_of_the_extension())
+
+
+def assert_compiled(model: fg.CompiledGraph) -> None:
+    """Walk the host program: every node is a compiled function of ours."""
+    functions = model.executable.functions()
+    assert [node for node, _ in functions] == list(range(len(model.graph.nodes)))
+    assert all(is_compiled(address) for _, address in functions)
+
+
 def graph_of(call: Any, arrays: list[Any], roles: list[str]) -> fg.Graph:
     """A graph of one call; each array is an input, a parameter or a constant."""
     graph = fg.Graph("case")
@@ -66,6 +93,7 @@ def graph_of(call: Any, arrays: list[Any], roles: list[str]) -> fg.Graph:
 def run(graph: fg.Graph, data: dict[str, Any], threads: int = 1, **options: Any) -> list[Any]:
     """Compile and run once; `data` holds inputs and parameters by name."""
     model = fg.Session("cpu", threads=threads).compile(graph, fg.CompileOptions(**options))
+    assert_compiled(model)
     model.set_params({info.name: data[info.name] for info in model.params})
     return list(model.run({info.name: data[info.name] for info in model.inputs}))
 

@@ -100,6 +100,30 @@ def unaligned(array):
     return raw
 
 
+class Interface:
+    """An array of another library, known by its address."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class Exchange:
+    """An array of another library that knows DLPack alone."""
+
+    def __init__(self, array, fault=None):
+        self.array = array
+        self.fault = fault
+
+    def __dlpack__(self, **options):
+        if self.fault:
+            raise self.fault
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 class Sub(np.ndarray):
     """A subclass without behaviour."""
 
@@ -119,6 +143,8 @@ GOOD = {
     "read-only": read_only(X),
     "subclass": X.view(Sub),
     "arraylike": Arraylike(X),
+    "array interface": Interface(X),
+    "dlpack": Exchange(X),
     "buffer": None,
 }
 
@@ -133,6 +159,29 @@ def test_good_inputs(name):
     assert model.output_view(0).tolist() == [2, 4, 6]
     model.run_slots(iter([value]))
     assert model.run({"x": X * 2})[0].tolist() == [4, 8, 12]
+
+
+@pytest.mark.parametrize("kind", [Interface, Exchange])
+def test_arrays_of_other_libraries(kind):
+    x, y = X.copy(), np.zeros(3, "f4")
+    graph = models.twice()
+    graph.output(graph.inputs[0] * graph.param("p", (3,)), "p")
+    model = compiled(graph)
+    model.set_param("p", kind(X))
+    step = model.bind({"x": kind(x)}, {"y": kind(y)})
+    for factor in (1, 2):
+        x[:] = X * factor
+        step()
+        assert y.tolist() == (X * 2 * factor).tolist()
+        assert model.output_view(1).tolist() == (X * X * factor).tolist()
+
+
+def test_what_another_device_holds_is_refused():
+    model = compiled(models.twice())
+    there = Exchange(X, BufferError("on another device"))
+    for call in (lambda: model.run({"x": there}), lambda: model.bind({"x": there})):
+        with pytest.raises(fg.InputError, match="input 'x': this Exchange cannot be read: on anot"):
+            call()
 
 
 def test_zero_strides_and_zero_axes():

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 import fastgraph as fg
 from fastgraph import ops
 from fastgraph._core import arena, counters
+from tests.ops.agreement import assert_compiled, is_compiled
 from tests.passes.graphs import graphs
 from tests.runtime import models
 from tests.runtime.models import SUITE, compiled, data_for, ready
@@ -21,6 +22,12 @@ f4 = np.float32
 
 def plan_of(model):
     return model._compilation.program.plan
+
+
+def plans_of(model):
+    """The plans of the run program and of the set program."""
+    program = model._compilation.program
+    return program.plan, program.setup.plan
 
 
 def live_bound(plan):
@@ -64,8 +71,9 @@ def check_plan(plan):
 @pytest.mark.parametrize("name", SUITE)
 def test_plans_are_tight_and_right(name, fuse):
     model = compiled(SUITE[name](), fuse=fuse)
+    for plan in plans_of(model):
+        check_plan(plan)
     plan = plan_of(model)
-    check_plan(plan)
     assert model.arena_nbytes == plan.total
     assert model.tensor_nbytes == sum(plan.sizes)
 
@@ -74,7 +82,8 @@ def test_plans_are_tight_and_right(name, fuse):
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_plans_of_random_graphs(graph):
     for fuse in (True, False):
-        check_plan(plan_of(compiled(graph, fuse=fuse)))
+        for plan in plans_of(compiled(graph, fuse=fuse)):
+            check_plan(plan)
 
 
 def test_a_plan_that_trusts_too_much_is_refused():
@@ -151,27 +160,12 @@ def test_what_is_seen_elsewhere_is_not_swallowed():
     assert not any("exp" in node.operator for node in model.profile(inputs, 1).nodes)
 
 
-def code_of_the_extension():
-    """Address ranges of the code in fastgraph's compiled modules."""
-    home = str(Path(fg.__file__).parent)
-    ranges = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, rights, *rest = line.split(maxsplit=5)
-        if "x" in rights and len(rest) == 4 and rest[3].startswith(home):
-            ranges.append([int(end, 16) for end in span.split("-")])
-    return ranges
-
-
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("name", SUITE)
 def test_every_node_is_a_compiled_function(name, fuse):
     model = compiled(SUITE[name](), fuse=fuse)
-    ranges = code_of_the_extension()
-    functions = model.executable.functions()
-    assert [node for node, _ in functions] == list(range(len(model.graph.nodes)))
-    for _, address in functions:
-        assert any(low <= address < high for low, high in ranges)
-    assert not any(low <= id(model) < high for low, high in ranges)
+    assert_compiled(model)
+    assert not is_compiled(id(model))
 
 
 def test_compiling_and_dropping_is_flat():
@@ -213,6 +207,7 @@ def test_memory_stays_flat_over_runs_and_settings():
             if i % 10 == 0:
                 model.set_params(params)
                 model.clone().run_raw(inputs)[0].array()
+                model.bind(inputs)()
                 with pytest.raises(fg.InputError):
                     model.run({})
                 with pytest.raises(fg.InputError):

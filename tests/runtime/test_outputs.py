@@ -187,8 +187,8 @@ def test_memory_outlives_the_model():
 def test_views():
     model = compiled(models.two_inputs())
     assert model.output_view(1) is model.output_view(1)
-    for index in (-1, 2, 100):
-        with pytest.raises(fg.InputError, match=f"output {index}: the graph has 2"):
+    for index in (-1, 2, 100, 2**70, "y", 0.0):
+        with pytest.raises(fg.InputError, match=f"output {index!r}: the graph has 2"):
             model.output_view(index)
     with pytest.raises(ValueError):
         model.output_view(0)[...] = 1
@@ -278,10 +278,25 @@ def test_buffers_can_be_bound():
     assert y.numpy().tolist() == [4, 8, 12]
 
 
+def test_a_run_that_slips_in_before_the_handles_makes_them_stale(monkeypatch):
+    model = compiled(models.twice())
+    run_named = fg.CompiledGraph._run_named
+
+    def then_another(self, inputs, scalars):
+        number = run_named(self, inputs, scalars)
+        run_named(self, {"x": X * 5}, scalars)
+        return number
+
+    monkeypatch.setattr(fg.CompiledGraph, "_run_named", then_another)
+    (raw,) = model.run_raw({"x": X})
+    with pytest.raises(fg.StaleOutputError):
+        raw.array()
+
+
 def test_raw_outputs_of_two_threads_are_never_mixed_up():
     """A raw output is its own run's, or stale: never the other thread's."""
     model = compiled(models.twice(), release_gil=True)
-    wrong, fresh, until = [], [], time.monotonic() + 1.0
+    wrong, fresh, until = [], [], time.monotonic() + 0.4
 
     def work(number):
         x = np.full(3, number, "f4")

@@ -81,6 +81,12 @@ def test_bad_scalars_change_nothing(name):
     assert given_to(model, shift=1) == [[2, 4], [1, 2]]
 
 
+@pytest.mark.parametrize("name", ["inputs", "out", "stream", "n", "self"])
+def test_names_that_mean_something_else_to_a_run(name):
+    with pytest.raises(fg.GraphError, match=f"scalar '{name}'.*argument"):
+        fg.Graph("names").scalar(name, "float32")
+
+
 def test_a_graph_without_scalars_takes_none():
     model = compiled(models.twice())
     with pytest.raises(fg.InputError, match=r"no scalar 'a'; its scalars are \[\]"):

@@ -108,23 +108,26 @@ def test_two_runs_overlap():
 
 def test_a_waiting_thread_gets_its_turn():
     """Threads that run in a loop do not keep the model for ever."""
-    model = compiled(models.twice(), release_gil=True)
+    graph = fg.Graph("product")
+    x = graph.input("x", (384, 384))
+    graph.output(x @ x, "y")
+    model = compiled(graph, release_gil=True)
     stop = threading.Event()
-    x = {"x": f4([1, 2, 3])}
+    x = {"x": np.zeros((384, 384), "f4")}
 
     def loop():
         while not stop.is_set():
             model.run(x)
 
-    threads = [threading.Thread(target=loop) for _ in range(3)]
+    threads = [threading.Thread(target=loop) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
         start = time.monotonic()
-        for _ in range(10):
+        for _ in range(15):
             model.set_params({})
             model.run(x)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 2
     finally:
         stop.set()
         for thread in threads:
@@ -227,7 +230,7 @@ def test_a_model_is_whole_after_an_interrupt():
         if i % 3 == 1:
             np.testing.assert_array_equal(out_[0], 0)
         np.testing.assert_array_equal(model.run(x)[0], wanted)
-    assert interrupted > 4, interrupted
+    assert interrupted > 2, interrupted
     step()
     np.testing.assert_array_equal(out, wanted)
     print("done")
@@ -280,6 +283,46 @@ def test_parameters_are_whole_after_interrupts():
         assert y.min() == y.max() and y[0, 0] in (before, now), (before, now, y)
         assert not model._params.unset
     assert stopped > 20, stopped
+    print("done")
+    """
+    )
+    assert passes(code) == "done\n"
+
+
+def test_an_interrupt_undoes_a_long_setting_of_parameters():
+    code = (
+        LONG
+        + """
+    n = 1536
+    g = fg.Graph("powers")
+    x, w = g.input("x", (1, n)), g.param("w", (n, n))
+    power = w
+    for _ in range(100):
+        power = ops.softmax(power @ w)
+    g.output(x @ power, "y")
+    model = fg.Session("cpu", threads=2).compile(g)
+    assert len(model.graph.nodes) == 1
+    x = {"x": np.ones((1, n), "f4")}
+    def send():
+        time.sleep(0.1)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(2):
+        sent = []
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            model.set_param("w", np.zeros((n, n), "f4"))
+            print("not interrupted")
+        except KeyboardInterrupt:
+            late = time.monotonic() - sent[0]
+            assert late < 0.5, late
+        thread.join()
+        try:
+            model.run(x)
+            print("not refused")
+        except fg.InputError as error:
+            assert "['w'] have no value yet" in str(error)
     print("done")
     """
     )

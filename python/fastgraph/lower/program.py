@@ -51,6 +51,8 @@ class SetProgram:
     nodes : dict of Value to tuple of int
         For each result the nodes to run for it, in order.
     arena_nbytes : int
+    plan : Plan
+        The memory plan of the scratch, for the whole program.
     """
 
     record: Record = field(default_factory=Record)
@@ -59,6 +61,7 @@ class SetProgram:
     needs: dict[Value, frozenset[Value]] = field(default_factory=dict)
     nodes: dict[Value, tuple[int, ...]] = field(default_factory=dict)
     arena_nbytes: int = 0
+    plan: Plan | None = None
 
 
 @dataclass
@@ -196,6 +199,7 @@ def _lower_set(lowered: Lowered) -> SetProgram:
     written = {lowered.roots.of(out)[0] for _, call in lowered.set_calls for out in call.outs}
     results = {root for root in written if root in read_by_run}
     plan = _plan(lowered.set_calls, lowered, set(), results)
+    setup.plan = plan
     setup.arena_nbytes = plan.total
     record.add_memory("arena", "set scratch", plan.total)
     places: dict[Place, tuple[int, int]] = {

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastgraph._core import buffer, host_graph
 from fastgraph._core.buffer import Block
-from fastgraph._core.checks import describe
+from fastgraph._core.checks import as_array, describe
 from fastgraph._core.host_graph import HostProgram
 from fastgraph._core.params import ParamBlocks, block_of
 from fastgraph.errors import InputError
@@ -112,14 +112,7 @@ class ParamSet:
                     f"the graph has no parameter {name!r}; it has {list(self.setup.by_name)}"
                 )
             value = self.setup.params[self.setup.by_name[name]]
-            if isinstance(array, np.ma.MaskedArray) or not (
-                isinstance(array, np.ndarray | np.generic) or hasattr(array, "__array__")
-            ):
-                raise InputError(
-                    f"parameter {name!r} is a {type(array).__name__}; "
-                    f"{describe(value.shape, value.dtype)} is needed as an array"
-                )
-            found = np.asarray(array)
+            found = as_array(f"parameter {name!r}", array, value.shape, value.dtype)
             if found.dtype != value.dtype or found.shape != value.shape:
                 raise InputError(
                     f"parameter {name!r} is {describe(value.shape, value.dtype)}, not "

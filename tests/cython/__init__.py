@@ -1,0 +1,1 @@
+"""A module from outside that cimports the core."""
