@@ -198,7 +198,8 @@ cdef class HostGraph:
                 for i in range(<Py_ssize_t> self.program.nodes.size())]
 
 
-def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1, release_gil="auto"):
+def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1,
+                release_gil="auto"):
     """Resolve a program against memory: one executable, independent of every other one.
 
     Parameters

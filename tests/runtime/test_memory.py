@@ -268,6 +268,7 @@ def test_what_does_not_fit_is_an_error_of_memory(name):
     """64 TiB: named, and nothing is held. Never a crash, and no part count that overflows."""
     graph = fg.Graph("huge")
     graph.output(HUGE[name](graph), "y")
+    gc.collect()
     before = counters.snapshot()
     with pytest.raises(fg.OutOfMemoryError, match="bytes"):
         compiled(graph, threads=2)

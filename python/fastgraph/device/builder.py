@@ -173,7 +173,7 @@ class DeviceGraphBuilder:
                 params.append(first_value + len(stored))
                 stored.append(_word(value))
         return self._add(
-            name or f.name,
+            f.name if name is None else name,
             "function",
             "call_native",
             accesses,
@@ -203,7 +203,13 @@ class DeviceGraphBuilder:
             )
         accesses = [_Access(target, False, True), _Access(source, True, False)]
         return self._add(
-            name or "copy", "copy", "copy_bytes", accesses, (source.nbytes,), dependencies, None
+            "copy" if name is None else name,
+            "copy",
+            "copy_bytes",
+            accesses,
+            (source.nbytes,),
+            dependencies,
+            None,
         )
 
     def add_memset(
@@ -224,7 +230,13 @@ class DeviceGraphBuilder:
         params = (target.nbytes, target.dtype.itemsize, _word(element))
         accesses = [_Access(target, False, True)]
         return self._add(
-            name or "memset", "memset", "set_bytes", accesses, params, dependencies, None
+            "memset" if name is None else name,
+            "memset",
+            "set_bytes",
+            accesses,
+            params,
+            dependencies,
+            None,
         )
 
     def add_empty(self, *, dependencies: Iterable[Node] = (), name: str | None = None) -> Node:
@@ -236,7 +248,9 @@ class DeviceGraphBuilder:
             As `add_function`.
         """
         self._check_open()
-        return self._add(name or "empty", "empty", None, [], (), dependencies, None)
+        return self._add(
+            "empty" if name is None else name, "empty", None, [], (), dependencies, None
+        )
 
     def create_buffer(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
