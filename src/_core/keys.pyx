@@ -57,6 +57,7 @@ cdef object partial_type = partial
 cdef frozenset nothing = frozenset()
 cdef dict _dtypes = {}
 
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Key:
@@ -158,7 +159,7 @@ cdef class KeyWriter:
         self.size = 0
         self.room = INLINE_BYTES
         self.kept = []
-        self.functions = None
+        self.functions = []
         self.n_written = 0
         self.taken = False
 
@@ -192,11 +193,9 @@ cdef class KeyWriter:
             `value` is none of these; only the bytes count, not which of these it is.
         """
         self.check_open()
-        if not isinstance(value, bytes):
-            if not isinstance(value, (bytearray, memoryview)):
-                raise InputError(f"write_bytes takes bytes, not {value!r:.80}")
-            value = bytes(value)
-        self.put_bytes(b"b", value)
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise InputError(f"write_bytes takes bytes, not {value!r:.80}")
+        self.put_bytes(b"b", bytes(value))
 
     def write_str(self, value):
         """Add a string.
@@ -220,7 +219,6 @@ cdef class KeyWriter:
             `dtype` is no dtype and names none.
         """
         self.check_open()
-        cdef Mark mark = self.mark()
         if not isinstance(dtype, cnp.dtype):
             if dtype is None:
                 raise InputError("write_dtype takes a dtype, not None")
@@ -228,11 +226,7 @@ cdef class KeyWriter:
                 dtype = np.dtype(dtype)
             except (TypeError, ValueError) as error:
                 raise InputError(f"write_dtype takes a dtype, not {dtype!r:.80}") from error
-        try:
-            self.put_dtype(dtype)
-        except BaseException:
-            self.roll_back(mark)
-            raise
+        self.put_dtype(dtype)
 
     def write_shape(self, shape):
         """Add a shape.
@@ -290,6 +284,9 @@ cdef class KeyWriter:
             The key was taken before.
         """
         self.check_open()
+        return self.key()
+
+    cdef Key key(self):
         cdef Key key = Key.__new__(Key)
         key.data = PyBytes_FromStringAndSize(<char *> self.data, self.size)
         key.kept = tuple(self.kept)
@@ -310,7 +307,7 @@ cdef class KeyWriter:
         cdef Mark mark
         mark.size = self.size
         mark.n_kept = len(self.kept)
-        mark.n_functions = 0 if self.functions is None else len(self.functions)
+        mark.n_functions = len(self.functions)
         mark.n_written = self.n_written
         return mark
 
@@ -319,8 +316,7 @@ cdef class KeyWriter:
             return 0
         self.size = mark.size
         del self.kept[mark.n_kept:]
-        if self.functions is not None:
-            del self.functions[mark.n_functions:]
+        del self.functions[mark.n_functions:]
         self.n_written = mark.n_written
         return 0
 
@@ -484,7 +480,7 @@ cdef class KeyWriter:
             self.put_value(value, depth + 1)
             encoded.append(PyBytes_FromStringAndSize(<char *> self.data + start, self.size - start))
         self.size = mark.size
-        if self.functions is not None and len(self.functions) > mark.n_functions:
+        if len(self.functions) > mark.n_functions:
             # Their numbers come from the order in which this set happened to give them.
             self.roll_back(mark)
             return self.put_identity(values)
@@ -497,6 +493,8 @@ cdef class KeyWriter:
         return 0
 
     cdef int put_mapping(self, dict items, frozenset left_out, int depth) except -1:
+        if not items:
+            return self.put_word(b"k", 0)
         cdef list chosen = [item for item in items.items() if item[0] not in left_out]
         self.put_word(b"k", len(chosen))
         for name, value in chosen:
@@ -528,8 +526,6 @@ cdef class KeyWriter:
     cdef int put_function(self, object function) except -1:
         """The number of a function; its parts follow when `put_functions` comes to it."""
         cdef Py_ssize_t number
-        if self.functions is None:
-            self.functions = []
         for number in range(len(self.functions)):
             if self.functions[number] is function:
                 return self.put_word(b"R", number)
@@ -540,10 +536,9 @@ cdef class KeyWriter:
 
     cdef int put_functions(self) except -1:
         """The parts of all functions met, the nearest first: what refers to itself ends too."""
-        if self.functions is not None:
-            while self.n_written < len(self.functions):
-                self.n_written += 1
-                self.put_parts(self.functions[self.n_written - 1])
+        while self.n_written < len(self.functions):
+            self.n_written += 1
+            self.put_parts(self.functions[self.n_written - 1])
         return 0
 
     cdef int put_parts(self, object function) except -1:
@@ -559,8 +554,9 @@ cdef class KeyWriter:
                 if names.captured[i]:
                     self.put_optional(PyCell_GET(cells[i]))
         self.put_optional(PyFunction_GET_DEFAULTS(function))
-        self.put_attributes(PyFunction_GET_KW_DEFAULTS(function), nothing)
-        self.put_attributes((<PyFunctionObject *> function).func_dict, names.bound_attributes)
+        self.put_mapping(items(PyFunction_GET_KW_DEFAULTS(function)), nothing, 0)
+        self.put_mapping(
+            items((<PyFunctionObject *> function).func_dict), names.bound_attributes, 0)
         module = <dict> PyFunction_GET_GLOBALS(function)
         for name in names.module_names:
             part = PyDict_GetItemWithError(module, name)
@@ -572,24 +568,21 @@ cdef class KeyWriter:
                 self.put_optional(part)
         return 0
 
-    cdef int put_attributes(self, PyObject *items, frozenset left_out) except -1:
-        if items == NULL:
-            return self.put_word(b"k", 0)
-        return self.put_mapping(<dict> items, left_out, 0)
-
     cdef inline int put_optional(self, PyObject *value) except -1:
         """An object, or that there is none: an empty cell, a name that is a builtin."""
         if value == NULL:
             return self.put_tag(b"-")
         return self.put_value(<object> value, 0)
 
-    cdef int put_inputs(self, tuple inputs, tuple arrays, object convert) except -1:
+    cdef int put_inputs(self, tuple inputs, frozenset arrays, object convert) except -1:
         self.put_word(b"I", len(inputs))
         for source in inputs:
-            if not is_one_of(type(source), arrays):
+            if type(source) not in arrays:
                 source = convert(source)
-            if is_one_of(type(source), arrays):
-                self.put_array(source)
+            if type(source) in arrays:
+                self.put_tag(b"A")
+                self.put_shape(source.shape)
+                self.put_dtype(source.dtype)
                 continue
             self.put_tag(b"{")
             self.put_identity(type(source))
@@ -598,27 +591,16 @@ cdef class KeyWriter:
             self.put_tag(b"}")
         return 0
 
-    cdef int put_array(self, object array) except -1:
-        cdef int axis
-        cdef int64_t size
-        self.put_tag(b"A")
-        if not cnp.PyArray_CheckExact(array):
-            self.put_shape(array.shape)
-            return self.put_dtype(array.dtype)
-        self.reserve(9 + 8 * cnp.PyArray_NDIM(array))
-        self.put_word(b"s", cnp.PyArray_NDIM(array))
-        for axis in range(cnp.PyArray_NDIM(array)):
-            size = cnp.PyArray_DIM(array, axis)
-            memcpy(self.data + self.size, &size, 8)
-            self.size += 8
-        return self.put_dtype(array.dtype)
+    cdef int put_build(self, object function) except -1:
+        if not callable(function):
+            raise InputError(f"a build function is called with a builder; {function!r:.80} is "
+                             "not callable")
+        self.put_callable(function, 0)
+        return self.put_functions()
 
 
-cdef bint is_one_of(object kind, tuple kinds):
-    for known in kinds:
-        if kind is known:
-            return True
-    return False
+cdef dict items(PyObject *mapping):
+    return None if mapping == NULL else <dict> mapping
 
 
 def write_function(KeyWriter writer not None, function):
@@ -661,26 +643,22 @@ def write_function(KeyWriter writer not None, function):
     (True, False)
     """
     writer.check_open()
-    if not callable(function):
-        raise InputError(f"a build function is called with a builder; {function!r:.80} is not "
-                         "callable")
     cdef Mark mark = writer.mark()
     try:
-        writer.put_callable(function, 0)
-        writer.put_functions()
+        writer.put_build(function)
     except BaseException:
         writer.roll_back(mark)
         raise
 
 
-def write_inputs(KeyWriter writer not None, inputs, tuple arrays not None, convert):
+def write_inputs(KeyWriter writer not None, inputs, frozenset arrays not None, convert):
     """Add inputs, each delimited from the next whatever it writes.
 
     Parameters
     ----------
     writer : KeyWriter
     inputs : iterable
-    arrays : tuple of type
+    arrays : frozenset of type
         An object of exactly one of these types counts by its ``shape`` and ``dtype``.
     convert : callable
         Called with any other object; returns one of those, or an object whose
@@ -700,7 +678,8 @@ def write_inputs(KeyWriter writer not None, inputs, tuple arrays not None, conve
         raise
 
 
-def compose(build, tuple inputs not None, tuple settings not None, tuple arrays not None, convert):
+def compose(build, tuple inputs not None, tuple settings not None,
+            frozenset arrays not None, convert):
     """Return the key of a graph in one call.
 
     Parameters
@@ -719,9 +698,10 @@ def compose(build, tuple inputs not None, tuple settings not None, tuple arrays 
     """
     cdef KeyWriter writer = KeyWriter.__new__(KeyWriter)
     writer.put_tuple(settings, 0)
+    writer.put_functions()
     writer.put_inputs(inputs, arrays, convert)
-    write_function(writer, build)
-    return writer.take_key()
+    writer.put_build(build)
+    return writer.key()
 
 
 cdef object integer(value, str caller):

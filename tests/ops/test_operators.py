@@ -14,7 +14,15 @@ from tests.ops.agreement import EXACT, agree, graph_of
 from tests.ops.cases import CASES, restrided
 
 # What rounding may add up to, in multiples of the table's bounds.
-SCALES = {"matmul": 8.0, "sum": 50.0, "mean": 8.0, "prod": 20.0, "layer_norm": 16.0, "rms_norm": 8.0, "power": 4.0}
+SCALES = {
+    "matmul": 8.0,
+    "sum": 50.0,
+    "mean": 8.0,
+    "prod": 20.0,
+    "layer_norm": 16.0,
+    "rms_norm": 8.0,
+    "power": 4.0,
+}
 
 
 def test_every_operator_has_a_case():
@@ -45,12 +53,16 @@ def test_any_byte_but_zero_is_true():
     plain = odd.view("u1") != 0
     graph = fg.Graph("bools")
     x, y = graph.input("x", odd.shape, "bool"), graph.input("y", odd.shape, "bool")
-    for value in (
-        ops.logical_and(x, y), ops.logical_or(x, y), ops.equal(x, y), ops.not_equal(x, y), ops.less(x, y), ops.greater(x, y),
-        ops.logical_not(x), ops.maximum(x, y), ops.argmax(x), ops.argmax(x, axis=0), ops.sum(x),
-        ops.argmax(x, axis=1), ops.max(x, axis=0), ops.min(x, axis=0), ops.astype(x, "int32"),
-        ops.astype(x, "float32"), ops.where(x, ops.astype(y, "int32"), 5),
-    ):  # fmt: skip
+    pairs = (
+        ops.logical_and, ops.logical_or, ops.equal, ops.not_equal, ops.less, ops.less_equal,
+        ops.greater, ops.greater_equal, ops.maximum, ops.minimum, ops.add, ops.multiply,
+    )  # fmt: skip
+    values = [pair(*order) for pair in pairs for order in ((x, y), (y, x), (x, x))]
+    values += [function(x) for function in (ops.logical_not, ops.sum, ops.max, ops.min, ops.argmax)]
+    values += [ops.astype(x, dtype) for dtype in ("int32", "int64", "float32")]
+    values += [ops.max(x, axis=0), ops.argmax(x, axis=0), ops.argmax(x, axis=1), ops.prod(x)]
+    values += [ops.where(x, ops.astype(y, "int32"), 5), ops.logical_not(x[:, 1:])]
+    for value in values:
         graph.output(value, f"y{len(graph.outputs)}")
     other = plain[:, ::-1]
     model = fg.Session("cpu").compile(graph)

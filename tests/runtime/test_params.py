@@ -268,7 +268,7 @@ def test_packed_weights_are_not_kept_twice():
 
 @pytest.mark.parametrize("fuse", [True, False])
 def test_what_depends_on_parameters_and_has_no_elements(fuse):
-    """Values of no bytes have no call that writes them; others are computed from them all the same."""
+    """No call writes a value of no bytes; others are computed from it all the same."""
     graph = fg.Graph("nothing")
     x, p, e = graph.input("x", (2, 4)), graph.param("p", (0, 4)), graph.param("e", (4, 0))
     none = ops.softmax(ops.tanh(p)) * 2
