@@ -96,7 +96,8 @@ def main() -> int:
             earlier = json.loads(path.read_text("utf-8"))
             if earlier["commit"] == run["commit"] and earlier["quick"] == run["quick"]:
                 run["benches"] = {**earlier["benches"], **run["benches"]}
-        path.write_text(json.dumps(run, indent=1, ensure_ascii=False, default=plain) + "\n", "utf-8")
+        text_of_run = json.dumps(run, indent=1, ensure_ascii=False, default=plain)
+        path.write_text(text_of_run + "\n", "utf-8")
         print(f"\nraw data: {path.name}")
         if folder == RESULTS:
             report.main([])

@@ -18,6 +18,7 @@ FACTS = ["fact", "seen", "so"]
 Probes = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 PLACE = re.compile(r"\{([^{}]+)\}")
+TIME = re.compile(r"([\d.]+) us\b")
 CHOICE = re.compile(r"\[([^\[\]]+)\]")
 BYTES = {"B": "", "B/node": " a node", "B/executable": " an executable"}
 
@@ -63,7 +64,8 @@ def cell(template: str, probes: Probes, default: str) -> str:
     def value(match: re.Match[str]) -> str:
         inner = match[1]
         if inner.endswith("!note"):
-            return str(look_up(inner.removesuffix("!note"))[0]["note"])
+            (finding,) = look_up(inner.removesuffix("!note"))
+            return TIME.sub(lambda time: f"{microseconds(float(time[1]))} µs", finding["note"])
         for sign in "÷−":
             left, found, right = inner.partition(f" {sign} ")
             if found:

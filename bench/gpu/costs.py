@@ -71,8 +71,8 @@ COSTS = {
                 "Launch into a capturing stream",
                 "{launch_rules|launch on a capturing stream}; then `cuStreamEndCapture` "
                 "{launch_rules|StreamEndCapture after that}",
-                "A replay into a capture destroys the capture: ask first where a stream is foreign "
-                "(cold: once per stream), and raise before the launch.",
+                "The launch destroys the capture: where the stream is not ours, ask whether it "
+                "captures, and raise before. (The cost of asking was not measured.)",
             ),
             (
                 "A graph without nodes",
@@ -100,7 +100,11 @@ COSTS = {
                 "{EventQuery, done p50}; {EventQuery, pending p50}",
                 "… so where there is no mapped flag, record an event and query that.",
             ),
-            ("`cuEventRecord`", "{EventRecord, idle p50}", "What that costs more at the launch."),
+            (
+                "`cuEventRecord`",
+                "{EventRecord, idle p50}",
+                "What that adds to the launch, on an idle stream.",
+            ),
             (
                 "`cuStreamSynchronize` on a stream that is done",
                 "{StreamSynchronize, idle p50}",
@@ -121,8 +125,8 @@ COSTS = {
                 "Launch call of 1,000 nodes beside a busy thread, kept; let go",
                 "{1000 nodes: launch call, GIL kept, beside a busy thread p50}; "
                 "{1000 nodes: launch call, GIL let go, beside a busy thread p50}",
-                "An enqueue keeps the GIL. Once let go it comes back after a switch interval, "
-                "however short the call was.",
+                "An enqueue keeps the GIL. If the other thread takes it meanwhile, it comes back "
+                "after the interpreter's switch interval, however short the call was.",
             ),
             (
                 "Launch and wait for 10 nodes beside it: kept; polled first; let go",
@@ -142,7 +146,8 @@ COSTS = {
             (
                 "The same, kept, at the 99th percentile",
                 "{1000 nodes: launch + wait, GIL kept, beside a busy thread p99}",
-                "Keeping is no guarantee: between two calls the interpreter takes the GIL away.",
+                "Keeping is no guarantee: after a long call the interpreter hands the GIL to who "
+                "has asked for it.",
             ),
             (
                 "Launch and wait for 10 nodes alone: kept; polled first; let go",
@@ -176,12 +181,13 @@ COSTS = {
                 "A kernel over pinned memory over that one copy, 64 B, done",
                 "{8 x 64 B: one kernel over pinned memory: done ÷ 8 x 64 B: one MemcpyHtoDAsync of "
                 "all bytes: done}",
-                "As a first node of the graph it needs no call of its own: see the model below.",
+                "As the first node of the graph it needs no call of its own: see the model.",
             ),
             (
                 "A batch over single calls, pinned, 64 B, done",
                 "{8 x 64 B: MemcpyBatchAsync: done ÷ 8 x 64 B: 8 MemcpyHtoDAsync: done}",
-                "Batches are for what cannot be staged: inputs that are on the device.",
+                "Batches are for what cannot be staged: inputs that are on the device (not "
+                "measured).",
             ),
             (
                 "Pageable, in stream order, behind 3 ms of work: the call",
@@ -237,12 +243,6 @@ COSTS = {
                 "A scalar that all of 1,000 kernels read from memory, over one by value",
                 "{in memory over by value}",
                 '`where="memory"` costs the kernels nothing.',
-            ),
-            (
-                "The nodes of an executable that was updated before, over a fresh one's",
-                "{update_cost|1000 nodes: plain launch + wait} for 1,000; fresh "
-                "{a scalar by value: per node} each",
-                "Not settled, see below.",
             ),
         ],
     ),

@@ -63,7 +63,8 @@ def _gil_rows() -> list[tuple[str, ...]]:
 
 def _update_rows() -> list[tuple[str, ...]]:
     names = {
-        "launch call, nothing set before": "plain launch call p50",
+        "launch call, nothing set just before": "plain launch call p50",
+        "the same with its wait": "plain launch + wait",
         "one node set (the first)": "set first node",
         "one node set (in the middle)": "set middle node",
         "the same by `cuGraphExecKernelNodeSetParams`": "set middle node, KernelNodeSetParams",
@@ -176,4 +177,105 @@ NUMBERS = {
     ),
 }
 
-TABLES = {**NUMBERS, **COSTS, **LIMITS}
+CHANGES = {
+    "changes": Table(
+        "update_rules",
+        ["the design says", "seen", "change"],
+        [
+            (
+                "body nodes of conditionals cannot be updated one by one",
+                "{body_updates|[ExecKernelNodeSetParams/ExecNodeSetParams kernel/"
+                "ExecNodeSetParams memset/ExecNodeSetParams memcpy/NodeSetEnabled kernel off]}, "
+                "and each took effect",
+                "They can. `update` and node scalars work in bodies; memory is no longer the only "
+                "kind of scalar there, only the cheaper one for many readers.",
+            ),
+            (
+                "node priority and its update exclude each other",
+                "parameters {attributes|USE_NODE_PRIORITY, priority set: [ExecKernelNodeSetParams/"
+                "ExecNodeSetParams kernel]}; another priority {attributes|USE_NODE_PRIORITY, "
+                "priority set: ExecUpdate after the priority changed}",
+                "A node with a priority is updated like any other. Only its priority is fixed.",
+            ),
+            (
+                "a host callback costs about 26 µs",
+                "{host_nodes|a host node adds} between kernels, {host_nodes|LaunchHostFunc + wait "
+                "p50} in a stream",
+                "Take the number from here, and put a callback at the end into the stream.",
+            ),
+            (
+                "one batched copy-in where the driver has it",
+                "eight pieces of 4 KiB: {batched_copies|8 x 4096 B: MemcpyBatchAsync, pageable, "
+                "during the call: done}; one copy of all, staged already: "
+                "{batched_copies|8 x 4096 B: one MemcpyHtoDAsync of all bytes: done}",
+                "Twins of host inputs lie side by side; host arrays are staged and go in one copy. "
+                "The batch is for inputs on the device, and never in stream order from pageable "
+                "memory.",
+            ),
+            (
+                "poll a mapped flag, else a query",
+                "`cuStreamQuery` that finds it done {small_calls|StreamQuery, idle p50}, "
+                "`cuEventQuery` {small_calls|EventQuery, done p50}",
+                "“Else the query of an event that is recorded behind the launch.”",
+            ),
+            (
+                "a wait polls with the GIL for at most 50 µs; native work under 200 µs keeps it",
+                "1,000 nodes beside a busy thread: kept {gil_policies|1000 nodes: launch + wait, "
+                "GIL kept, beside a busy thread p50}, let go {gil_policies|1000 nodes: launch + "
+                "wait, GIL let go, beside a busy thread p50}",
+                "Two limits for one question. One limit, the same for both, ruled by "
+                "`release_gil`; what is expected to take longer lets go at once, without polling "
+                "first.",
+            ),
+            (
+                "a released 0.2 µs call beside a busy thread was measured at 155 µs",
+                "{gil_policies|empty call, GIL let go, beside a busy thread p[50/99]} (p50 / p99)",
+                "Nearly always nothing, now and then a whole switch interval: tell both, a mean "
+                "hides it.",
+            ),
+            (
+                "the model in 13.5 µs, with a completion flag 12.3",
+                "{mlp_twin|… with programmatic edges: round trip, hot p50}, "
+                "{mlp_twin|… with both: round trip, hot p50}",
+                "The twin to reach is faster than it was.",
+            ),
+            (
+                "programmatic wherever legal; nothing about width",
+                "ten kernels in eight chains: launch call {launch_twin|eight chains, 10: launch "
+                "call, drained p50}, in one {launch_twin|plain, 10: launch call, drained p50}",
+                "Lowering may join few tiny branches into one chain.",
+            ),
+            (
+                "body nodes: the kinds that CUDA forbids are refused",
+                "at add {body_kinds|[host/event record/memcpy pageable to device], in a body: "
+                "add}, at instantiation {body_kinds|[host/event record/memcpy pageable to "
+                "device], in a body: instantiate}",
+                "Copies of pageable memory are among them. The builder checks when a node is "
+                "added, and looks through foreign children.",
+            ),
+            (
+                "a refused update means one rebuild",
+                "a graph with conditionals, from another one {body_updates|ExecUpdate from a twin "
+                "graph}",
+                "Before a rebuild, a rebinding may try one update of the whole graph, with "
+                "conditionals too. It does not switch nodes on again.",
+            ),
+            (
+                "calls in a forked child end in a clear error",
+                "`cuStreamQuery` {forked_child|forked child: StreamQuery}; a launch ends in "
+                "{forked_child|forked child: ended by signal}",
+                "The flag is looked at before the launch and before each poll: here the driver "
+                "gives no error.",
+            ),
+            (
+                "host and device memory stays flat",
+                "not returned after all of {executable_bytes|1 kernel: device, all in all!note}: "
+                "{executable_bytes|1 kernel: device, not returned after destruction}",
+                "The driver keeps what executables took and uses it again. Soak tests compare "
+                "with a plateau, not with the start; `max_bytes` counts an estimate of ours.",
+            ),
+        ],
+    ),
+}
+
+TABLES = {**NUMBERS, **COSTS, **LIMITS, **CHANGES}

@@ -557,6 +557,29 @@ def test_empty_cells() -> None:
     assert function_key(factory(False)) != function_key(factory(True))
 
 
+def test_which_cell_is_empty_counts() -> None:
+    def factory(first: bool) -> Callable[[Any], object]:
+        def build(b: Any) -> object:
+            return one, two
+
+        if first:
+            one = None
+        else:
+            two = None
+        return build
+
+    assert function_key(factory(False)) != function_key(factory(True))
+
+
+def test_which_global_is_missing_counts() -> None:
+    space: dict[str, Any] = {}
+    exec("def build(b):\n    return one, two", space)
+    space["one"] = 1
+    before = function_key(space["build"])
+    space["two"] = space.pop("one")
+    assert function_key(space["build"]) != before
+
+
 def recursive(b: Any) -> object:
     return mutual(b)
 
