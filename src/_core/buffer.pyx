@@ -217,7 +217,16 @@ cdef class Buffer:
         Raises
         ------
         InputError
-            Shape or dtype differ; nothing was copied.
+            Shape or dtype differ, or it is a masked array; nothing was copied.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> x = fg.DeviceContext("cpu").create_buffer((2, 3), "float32")
+        >>> x.copy_from(np.arange(6, dtype="f4").reshape(3, 2).T)
+        >>> x.numpy()
+        array([[0., 2., 4.],
+               [1., 3., 5.]], dtype=float32)
         """
         source = as_source(array)
         if source.shape != self.shape or source.dtype != self.dtype:
@@ -227,7 +236,22 @@ cdef class Buffer:
         np.asarray(self)[...] = source
 
     def numpy(self):
-        """Wait for the device and return the elements as an array of the caller's own."""
+        """Wait for the device and return the elements as an array of the caller's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of this buffer's shape and dtype; later changes of the buffer do not show in it.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> x = fg.DeviceContext("cpu").to_device(np.zeros(2, "f4"))
+        >>> before = x.numpy()
+        >>> x.copy_from(np.ones(2, "f4"))
+        >>> before, x.numpy()
+        (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
+        """
         return np.array(np.asarray(self))
 
     def __array__(self, dtype=None, copy=None):

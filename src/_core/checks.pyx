@@ -84,7 +84,13 @@ def scalar_value(name, value, dtype):
         fits = isinstance(value, float) and kind.kind == "f" \
             and not float(np.finfo(kind).max) < abs(value) < float("inf")
     if not fits:
-        raise InputError(f"scalar {name!r} is {kind}; {value!r} is not exactly one")
+        if kind.kind in "iu":
+            wanted = f"an int from {np.iinfo(kind).min} to {np.iinfo(kind).max}"
+        elif kind.kind == "f":
+            wanted = f"a float up to {np.finfo(kind).max}, or an int that it holds exactly"
+        else:
+            wanted = "True or False"
+        raise InputError(f"scalar {name!r} is {kind} and takes {wanted}, not {value!r}")
     return np.array(value, dtype=kind)
 
 

@@ -38,6 +38,7 @@ cdef class Engine:
     cdef Py_ssize_t n_inputs
     cdef Py_ssize_t n_scalars
     cdef bint ready
+    cdef readonly bint closed
     cdef uint64_t generation
     cdef object __weakref__
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=False
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=clinic
 """The run methods of a compiled graph: check, bind addresses, walk, hand out. No decisions."""
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastgraph._core.host_graph cimport (
     HostGraph, HostGraph_check_fault, HostGraph_lock, HostGraph_run, HostGraph_run_timed,
     HostGraph_unlock)
 from fastgraph._core.checks import as_checked, check_out, check_stream, describe, scalar_value
-from fastgraph.errors import InputError
+from fastgraph.errors import GraphError, InputError
 
 cnp.import_array()
 
@@ -153,13 +153,24 @@ cdef int Engine_place_scalars(Engine self, dict given) except -1:
 cdef int Engine_begin(Engine self) except -1:
     """Take the graph for a run; the caller ends it with `Engine_end`."""
     if not self.ready:
+        check_open(self)
         raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
     return Engine_lock(self)
 
 
+cdef int check_open(Engine self) except -1:
+    if self.closed:
+        raise GraphError("this model is closed")
+    return 0
+
+
 cdef int Engine_lock(Engine self) except -1:
-    cdef bint cut_off = self.executable.busy
-    HostGraph_lock(self.executable)
+    cdef HostGraph graph = self.executable       # kept: another thread may close the model
+    cdef bint cut_off = graph.busy
+    HostGraph_lock(graph)
+    if self.closed:
+        HostGraph_unlock(graph)
+        check_open(self)
     if cut_off:
         # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.
         for i in range(<Py_ssize_t> self.results.size()):
@@ -285,16 +296,56 @@ cdef class Engine:
         self.ready = not unset
         self._params = params
 
+    def close(self):
+        """Give up the arena and the executable; waits for a run. May be called again.
+
+        Later calls raise GraphError, raw outputs are stale, and memory that a view shows stays as
+        long as the view. Also happens when the last reference goes.
+
+        Raises
+        ------
+        GraphError
+            A run of this model is under way in this very thread; nothing was closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.close()
+        >>> model.run({"x": np.ones(3, "f4")})
+        Traceback (most recent call last):
+        fastgraph.errors.GraphError: this model is closed
+        """
+        if self.closed:
+            return
+        Engine_lock(self)
+        cdef HostGraph graph = self.executable
+        self.closed = True
+        self.ready = False
+        self.generation += 1
+        self.views = ()
+        self.arena = self.staging = self.scalars = None
+        self.executable = HostGraph.__new__(HostGraph)
+        HostGraph_unlock(graph)
+
+    def _check_open(self):
+        check_open(self)
+
     @property
     @cython.nonecheck(True)
     def arena_ptr(self):
         """int: address of the arena, to which the offsets of `run_slots` are relative."""
+        check_open(self)
         return self.arena.ptr
 
     @property
     @cython.nonecheck(True)
     def arena_nbytes(self):
         """int: bytes of the arena, in which all values of a run and its outputs lie."""
+        check_open(self)
         return self.arena.nbytes
 
     def run_slots(self, inputs, **scalars):
@@ -320,6 +371,8 @@ cdef class Engine:
         InputError
             Wrong number, shape, dtype or scalar, a parameter without a value: nothing was run.
             A data fault: the outputs of this run are not to be used.
+        GraphError
+            The model is closed.
 
         Examples
         --------
@@ -368,6 +421,8 @@ cdef class Engine:
         InputError
             A missing, unknown, misshaped or wrongly typed input, output or scalar, or a parameter
             without a value: nothing was run. A data fault: `out` was not written.
+        GraphError
+            The model is closed.
 
         Examples
         --------
@@ -431,7 +486,24 @@ cdef class Engine:
         ------
         InputError
             There is no such output.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> y = model.output_view(0)
+        >>> for step in range(2):
+        ...     _ = model.run_slots([np.full(3, step, "f4")])
+        ...     print(y)
+        [0. 0. 0.]
+        [2. 2. 2.]
         """
+        check_open(self)
         if not isinstance(i, int) or not 0 <= i < len(self.views):
             raise InputError(f"output {i!r}: the graph has {len(self.views)}, counted from 0")
         return self.views[i]

@@ -134,6 +134,12 @@ class Pool {
     }
   }
 
+  // No part of the current call is left to claim.
+  bool idle() const {
+    const uint64_t ticket = ticket_.load(std::memory_order_seq_cst);
+    return (uint32_t(ticket) & 0xffff) >= (uint32_t(ticket >> 16) & 0xffff);
+  }
+
   // Claims what is left without doing it; counts it as done.
   uint32_t drain() {
     uint32_t part, count = 0;
@@ -154,7 +160,7 @@ class Pool {
         idle_since = 0;
         continue;
       }
-      for (int i = 0; i < 16; ++i) relax();
+      for (int i = 0; i < 16 && idle(); ++i) relax();
       if (idle_since == 0) idle_since = now_ns();
       if (now_ns() - idle_since > spin_ns()) {
         park(index);
@@ -166,9 +172,7 @@ class Pool {
   void park(uint32_t index) {
     const uint32_t seen = door_.load(std::memory_order_seq_cst);
     parked_.fetch_add(1, std::memory_order_seq_cst);
-    const uint64_t ticket = ticket_.load(std::memory_order_seq_cst);
-    const bool idle = (uint32_t(ticket) & 0xffff) >= (uint32_t(ticket >> 16) & 0xffff);
-    if (idle || index >= active_.load(std::memory_order_relaxed)) {
+    if (idle() || index >= active_.load(std::memory_order_relaxed)) {
       syscall(SYS_futex, &door_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
     }
     parked_.fetch_sub(1, std::memory_order_seq_cst);

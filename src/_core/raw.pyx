@@ -23,17 +23,35 @@ def raw_outputs(Engine engine not None, uint64_t generation):
 
 
 cdef class RawOutput:
-    """One output of `run_raw`, where it lies; stale after the next run.
+    """One output of `CompiledGraph.run_raw`, where it lies; stale after the model's next run.
 
     Attributes
     ----------
     name : str
     shape : tuple of int
     dtype : numpy.dtype
+    index : int
+        Which of the graph's outputs it is.
     size : int
         Number of elements.
     ptr : int
-        Address of the first element.
+        Address of the first element; raises StaleOutputError as `array` does.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> g = fg.Graph("twice")
+    >>> x = g.input("x", (3,))
+    >>> _ = g.output(x + x, "y")
+    >>> model = fg.Session("cpu").compile(g)
+    >>> (y,) = model.run_raw({"x": np.array([1, 2, 3], "f4")})
+    >>> y
+    <RawOutput 'y' float32[3]>
+    >>> y.array()
+    array([2., 4., 6.], dtype=float32)
+    >>> _ = model.run_slots([np.zeros(3, "f4")])
+    >>> y
+    <RawOutput 'y' float32[3], stale>
     """
 
     cdef Engine engine
@@ -74,10 +92,26 @@ cdef class RawOutput:
     def array(self):
         """Return the output as a read-only array without a copy.
 
+        Returns
+        -------
+        numpy.ndarray
+            Keeps the memory alive, which later runs change.
+
         Raises
         ------
         StaleOutputError
-            The graph has run again since.
+            The model has run again since, or was closed. Arrays taken before stay readable.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> (y,) = model.run_raw({"x": np.array([1, 2, 3], "f4")})
+        >>> y.array().sum()
+        np.float32(12.0)
         """
         self.check()
         return self.engine._view(self.index)

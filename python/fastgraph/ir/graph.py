@@ -252,10 +252,20 @@ class Graph:
     def add_node(
         self, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
     ) -> Node:
-        """Append a node for the operator `op`; its results are ``node.outputs``.
+        """Append a node for the operator `op`. For importers and passes: users call `fastgraph.ops`.
 
-        `fastgraph.ops` is what users call: this takes values of fitting dtypes and normalised
-        attributes, as importers and passes have them.
+        Parameters
+        ----------
+        op : str
+        inputs : sequence of Value
+            Already promoted to the dtypes that the operator takes.
+        attrs : dict, optional
+            Already normalised: axes count from the front.
+
+        Returns
+        -------
+        Node
+            Its results are ``node.outputs``.
 
         Raises
         ------
@@ -273,18 +283,29 @@ class Graph:
         return self._append(op, tuple(inputs), attrs, specs)
 
     def truncate(self, count: int) -> None:
-        """Drop all nodes but the first `count`; none dropped may be declared or an output."""
+        """Drop all nodes but the first `count`. For importers and passes.
+
+        None of those dropped may be declared or an output; this is not checked.
+        """
         for node in self.nodes[count:]:
             del self._by_name[node.name]
         del self.nodes[count:]
 
     def annotate(self, name: str | None = None, site: str | None = None) -> None:
-        """Give the nodes written from now on this name (made unique) and site; None: as usual."""
+        """Name the nodes written from now on, for messages. For importers and passes.
+
+        Parameters
+        ----------
+        name : str, optional
+            Made unique; by default a node is named after its operator.
+        site : str, optional
+            Where the node comes from; by default the caller's file and line.
+        """
         self._next_name = name or None
         self._next_site = site
 
     def check_owned(self, value: Any, what: str) -> None:
-        """Raise GraphError naming `what` unless `value` is a Value of this graph."""
+        """Raise GraphError naming `what` unless `value` is of this graph. For importers and passes."""
         if not isinstance(value, Value):
             raise GraphError(
                 f"{what}: a Value of graph {self.name!r} is needed, found {type(value).__name__}"
@@ -296,9 +317,9 @@ class Graph:
             )
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Node:
-        """Append a twin of another graph's `node` upon `inputs`; arrays are shared.
+        """Append a twin of another graph's `node` upon `inputs`. For importers and passes.
 
-        The twin keeps the name (made unique), site and attributes. A leaf takes its place among
+        Arrays are shared. The twin keeps the name (made unique), site and attributes. A leaf takes its place among
         the graph's inputs, parameters or scalars.
         """
         name = node.name if node.name not in self._by_name else self._unique(node.name)
@@ -312,7 +333,18 @@ class Graph:
         return twin
 
     def copy(self) -> Graph:
-        """Return a graph of its own with the same nodes, names and outputs; arrays are shared."""
+        """Return a graph of its own with the same nodes, names and outputs; arrays are shared.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> g = Graph("layer")
+        >>> x = g.input("x", (2,))
+        >>> other = g.copy()
+        >>> _ = g.output(x + 1, "y")
+        >>> len(g.outputs), len(other.outputs)
+        (1, 0)
+        """
         other = Graph(self.name)
         values: dict[Value, Value] = {}
         for node in self.nodes:

@@ -115,17 +115,39 @@ class Value:
 
     @property
     def graph(self) -> Graph:
-        """The graph that the value belongs to."""
+        """Graph: the graph that the value belongs to.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> g = Graph("layer")
+        >>> g.input("x", (2, 3)).graph is g
+        True
+        """
         return self.node.graph
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """int: the number of axes.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("x", (2, 3)).ndim
+        2
+        """
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """int: the number of elements.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("x", (2, 3)).size
+        6
+        """
         size = 1
         for dim in self.shape:
             size *= dim
@@ -133,49 +155,244 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the dense array."""
+        """int: the number of bytes of the dense array.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("x", (2, 3)).nbytes
+        24
+        """
         return self.size * self.dtype.itemsize
 
     @property
     def label(self) -> str:
-        """What messages call it: its name, else its node's with the output's index."""
+        """str: what messages call it: its name, else its node's with the output's index.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3))
+        >>> x.label, (x + 1).label
+        ('x', 'add')
+        """
         if self.name:
             return self.name
         return f"{self.node.name}:{self.index}" if self.index else self.node.name
 
     @property
     def T(self) -> Value:
-        """The value with its axes reversed."""
+        """Value: this one with its axes reversed.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("x", (2, 3, 4)).T
+        <Value transpose: float32[4, 3, 2]>
+        """
         return built("transpose", self)
 
     def reshape(self, *shape: Any) -> Value:
-        """Return the value in another shape; see `fastgraph.ops.reshape`."""
+        """Return the value in another shape; see `fastgraph.ops.reshape`.
+
+        Parameters
+        ----------
+        *shape : int, or one tuple of int
+            As many elements; one size may be -1 and is worked out.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            The numbers of elements differ; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3, 4))
+        >>> x.reshape(2, -1)
+        <Value reshape: float32[2, 12]>
+        >>> x.reshape((6, 4)).shape
+        (6, 4)
+        """
         return built("reshape", self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Value:
-        """Return the value with its axes in another order; see `fastgraph.ops.transpose`."""
+        """Return the value with its axes in another order; see `fastgraph.ops.transpose`.
+
+        Parameters
+        ----------
+        *axes : int, or one tuple of int
+            Every axis once, in the new order; reversed where none is given.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            `axes` is no order of the value's axes; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3, 4))
+        >>> x.transpose(0, 2, 1)
+        <Value transpose: float32[2, 4, 3]>
+        >>> x.transpose().shape
+        (4, 3, 2)
+        """
         if not axes:
             return built("transpose", self)
         return built("transpose", self, axes[0] if len(axes) == 1 else axes)
 
     def astype(self, dtype: Any) -> Value:
-        """Return the value converted to `dtype`; see `fastgraph.ops.astype`."""
+        """Return the value converted to `dtype`; see `fastgraph.ops.astype`.
+
+        Parameters
+        ----------
+        dtype : dtype
+            float32, int32, int64 or bool.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            The dtype is not supported; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> Graph().input("ids", (4,), "int64").astype("float32")
+        <Value astype: float32[4]>
+        """
         return built("astype", self, dtype)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """Return the sum over `axis`; see `fastgraph.ops.sum`."""
+        """Return the sum over `axis`; see `fastgraph.ops.sum`.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes where it is not given.
+        keepdims : bool, default False
+            Whether reduced axes stay, with size 1.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            There is no such axis, or one is named twice; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3))
+        >>> x.sum(axis=1)
+        <Value sum: float32[2]>
+        >>> x.sum(axis=0, keepdims=True)
+        <Value sum_1: float32[1, 3]>
+        """
         return built("sum", self, axis=axis, keepdims=keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """Return the mean over `axis`; see `fastgraph.ops.mean`."""
+        """Return the mean over `axis`; see `fastgraph.ops.mean`.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes where it is not given.
+        keepdims : bool, default False
+            Whether reduced axes stay, with size 1.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            There is no such axis, or one is named twice; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3))
+        >>> x.mean(axis=1)
+        <Value mean: float32[2]>
+        >>> x.mean(axis=0, keepdims=True)
+        <Value mean_1: float32[1, 3]>
+        """
         return built("mean", self, axis=axis, keepdims=keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """Return the largest element over `axis`; see `fastgraph.ops.max`."""
+        """Return the largest element over `axis`; see `fastgraph.ops.max`.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes where it is not given.
+        keepdims : bool, default False
+            Whether reduced axes stay, with size 1.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            There is no such axis, one is named twice, or one to reduce is empty; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3))
+        >>> x.max(axis=1)
+        <Value max: float32[2]>
+        >>> x.max(axis=0, keepdims=True)
+        <Value max_1: float32[1, 3]>
+        """
         return built("max", self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """Return the smallest element over `axis`; see `fastgraph.ops.min`."""
+        """Return the smallest element over `axis`; see `fastgraph.ops.min`.
+
+        Parameters
+        ----------
+        axis : int or tuple of int, optional
+            All axes where it is not given.
+        keepdims : bool, default False
+            Whether reduced axes stay, with size 1.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        GraphError
+            There is no such axis, one is named twice, or one to reduce is empty; the graph is unchanged.
+
+        Examples
+        --------
+        >>> from fastgraph.ir import Graph
+        >>> x = Graph().input("x", (2, 3))
+        >>> x.min(axis=1)
+        <Value min: float32[2]>
+        >>> x.min(axis=0, keepdims=True)
+        <Value min_1: float32[1, 3]>
+        """
         return built("min", self, axis=axis, keepdims=keepdims)
 
     def __getitem__(self, key: Any) -> Value:

@@ -95,7 +95,42 @@ def from_model(
     *,
     title: str | None = None,
 ) -> Graph:
-    """Read a parsed model; see `load`."""
+    """Read a parsed ONNX model into a Graph, without compiling it.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Left as it is. External data must have been loaded into it.
+    dims : mapping of str to int, optional
+        Sizes of the model's symbolic dimensions.
+    shapes : mapping of str to tuple of int, optional
+        Whole shapes of inputs, by name.
+    title : str, optional
+        What messages call the model; by default by its graph's name.
+
+    Returns
+    -------
+    Graph
+        As `load` gives it.
+
+    Raises
+    ------
+    CompileError
+        The model holds what is not supported: every such operator, dtype and unbound dimension is
+        listed.
+    InputError
+        `dims` or `shapes` do not fit the model.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import fastgraph as fg
+    >>> import onnx
+    >>> file = files("fastgraph") / "data" / "digits.onnx"
+    >>> model = onnx.ModelProto.FromString(file.read_bytes())
+    >>> fg.onnx.from_model(model, dims={"N": 4}).inputs
+    [<Value image: float32[4, 64]>]
+    """
     title = title or (f"the model '{model.graph.name}'" if model.graph.name else "the model")
     opset = model_opset(model, title)
     nodes = sorted_nodes(model.graph, title)

@@ -66,7 +66,18 @@ _OTHER_TYPES = {
 
 
 def has_onnx() -> bool:
-    """Whether the ``onnx`` extra is installed."""
+    """Tell whether the ``onnx`` extra is installed; without it `load` raises UnsupportedError.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.onnx.has_onnx()
+    True
+    """
     return _MISSING is None
 
 

@@ -205,7 +205,20 @@ def find_rule(op_type: str, opset: int) -> Rule | None:
 
 
 def known_operators() -> dict[str, tuple[int, int]]:
-    """Every known ONNX operator with its first and last known opset."""
+    """Return every known ONNX operator with its first and last known opset.
+
+    Returns
+    -------
+    dict of str to (int, int)
+        By name. Models of older opsets are read by the rules of the oldest one.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> known = fg.onnx.known_operators()
+    >>> "Gemm" in known, "StringConcat" in known
+    (True, False)
+    """
     return {
         name: (min(r.since for r in rules), max(r.until for r in rules))
         for name, rules in sorted(_RULES.items())

@@ -114,9 +114,16 @@ class CompiledGraph(Engine):
     @property
     def graph(self) -> DeviceGraph:
         """DeviceGraph: the recorded graph, for its nodes and edges; it runs through the model."""
+        self._check_open()
         return DeviceGraph._of(
             self.context, self.executable, {}, [], owner=f"the compiled model {self.name!r}"
         )
+
+    def close(self) -> None:  # noqa: D102 (documented where it is inherited from)
+        super().close()
+        self._params = ParamSet(self._compilation.setup)
+
+    close.__doc__ = Engine.close.__doc__
 
     def set_param(self, name: str, array: Any) -> None:
         """Set one parameter; as `set_params`.
@@ -131,6 +138,17 @@ class CompiledGraph(Engine):
         ------
         InputError
             As `set_params`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("scale")
+        >>> x, s = g.input("x", (2,)), g.param("s", (2,))
+        >>> _ = g.output(x * s, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_param("s", np.array([2, 3], "f4"))
+        >>> model.run({"x": np.ones(2, "f4")})
+        (array([2., 3.], dtype=float32),)
         """
         self.set_params({name: array})
 
@@ -166,6 +184,7 @@ class CompiledGraph(Engine):
         """
         if not isinstance(arrays, Mapping):
             raise InputError(f"set_params takes a mapping, not {type(arrays).__name__}")
+        self._check_open()
         checked = self._params.check(arrays)
         self._locked(lambda: self._replace(checked))
 
@@ -268,11 +287,33 @@ class CompiledGraph(Engine):
     def clone(self) -> CompiledGraph:
         """Return a model with an arena of its own; parameters are shared until one side sets them.
 
+        Returns
+        -------
+        CompiledGraph
+            Runs at the same time as this one and never waits for it. Steps that were bound stay
+            with the model that they were bound on.
+
         Raises
         ------
         OutOfMemoryError
             The arena does not fit.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("scale")
+        >>> x, s = g.input("x", (2,)), g.param("s", (2,))
+        >>> _ = g.output(x * s, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_param("s", np.array([2, 3], "f4"))
+        >>> other = model.clone()
+        >>> model.set_param("s", np.zeros(2, "f4"))
+        >>> other.run({"x": np.ones(2, "f4")})
+        (array([2., 3.], dtype=float32),)
         """
+        self._check_open()
         return connect(self._compilation, self._params, {})
 
     def __copy__(self) -> CompiledGraph:
@@ -301,6 +342,19 @@ class CompiledGraph(Engine):
         ------
         InputError
             As `run`, or `n` is less than 1.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("layer")
+        >>> x = g.input("x", (4, 8))
+        >>> _ = g.output(fg.ops.softmax(x), "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> times = model.profile({"x": np.ones((4, 8), "f4")}, n=5)
+        >>> [(node.operator, node.shape) for node in times.slowest()]
+        [('softmax', (4, 8))]
+        >>> times.total_us > 0
+        True
         """
         if not isinstance(n, int) or n < 1:
             raise InputError(f"profile over {n!r} runs; a whole number from 1 on is needed")
@@ -323,7 +377,27 @@ class CompiledGraph(Engine):
         return Profile(self.name, nodes, n)
 
     def summary(self) -> str:
-        """Return a table of the nodes with shapes and work, and the memory that the model takes."""
+        """Return a table of the nodes with shapes and work, and the memory that the model takes.
+
+        Returns
+        -------
+        str
+            Several lines, for reading; their form may change.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("layer")
+        >>> x = g.input("x", (4, 8))
+        >>> _ = g.output(fg.ops.softmax(x), "y")
+        >>> print(fg.Session("cpu", threads=1).compile(g).summary())  # doctest: +ELLIPSIS
+        layer on cpu, 1 threads, ...
+          input   x: float32[4, 8]
+          output  y: float32[4, 8]
+        node     operator  shape   bytes  flops
+        softmax  softmax   [4, 8]  ...
+        """
+        self._check_open()
         program = self._compilation.program
         rows = [
             (m.name, m.operator, str(list(m.shape)), str(m.nbytes), str(m.flops))
@@ -343,6 +417,8 @@ class CompiledGraph(Engine):
     def __repr__(self) -> str:
         inputs = ", ".join(str(info) for info in self.inputs)
         outputs = ", ".join(str(info) for info in self.outputs)
+        if self.closed:
+            return f"<CompiledGraph {self.name!r}, closed>"
         return f"<CompiledGraph {self.name!r} on {self.device}: {inputs} -> {outputs}>"
 
 

@@ -98,18 +98,39 @@ class Session:
         Parameters
         ----------
         graph : Graph
+            Left as it is; it may be changed or compiled again afterwards.
         options : CompileOptions, optional
 
         Returns
         -------
         CompiledGraph
+            Its parameters have no value yet, but for those declared with one.
 
         Raises
         ------
         CompileError
             The graph has no outputs, or operators that the device cannot do: all are listed.
+        InputError
+            `graph` or `options` is something else, or the machine lacks the instruction set.
         OutOfMemoryError
-            The arena or the constants do not fit. Nothing is held after either.
+            The arena or the constants do not fit. Nothing is held after any of these.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("layer")
+        >>> x, w, b = g.input("x", (1, 2)), g.param("w", (2, 2)), g.param("b", (2,))
+        >>> _ = g.output(fg.ops.relu(x @ w + b), "y")
+        >>> session = fg.Session("cpu")
+        >>> model = session.compile(g)
+        >>> model
+        <CompiledGraph 'layer' on cpu: x: float32[1, 2] -> y: float32[1, 2]>
+        >>> model.set_params({"w": np.eye(2, dtype="f4"), "b": np.array([-1, 1], "f4")})
+        >>> model.run({"x": np.zeros((1, 2), "f4")})
+        (array([[0., 1.]], dtype=float32),)
+        >>> plain = session.compile(g, fg.CompileOptions(fuse=False))
+        >>> len(plain.graph.nodes) > len(model.graph.nodes)
+        True
         """
         options = CompileOptions() if options is None else options
         if not isinstance(graph, Graph):

@@ -1,12 +1,11 @@
 """The operators of graphs, as functions of values.
 
 Names and parameters are NumPy 2's where NumPy has the function, else those of
-torch.nn.functional, else ONNX's, else our own; `registry.table` lists them all.
+torch.nn.functional, else ONNX's, else our own; ``fastgraph ops`` lists them all.
 """
 
 from __future__ import annotations
 
-from fastgraph.ir.ops import registry
 from fastgraph.ir.ops.arithmetic import (
     add,
     divide,
@@ -89,7 +88,6 @@ __all__ = [
     "power",
     "prod",
     "reciprocal",
-    "registry",
     "relu",
     "remainder",
     "reshape",
