@@ -133,8 +133,12 @@ class UnsupportedError(FastGraphError, NotImplementedError):
 
     Examples
     --------
-    >>> import fastgraph as fg
-    >>> fg.DeviceContext("abacus")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> import fastgraph as fg, numpy as np
+    >>> g = fg.Graph("twice")
+    >>> x = g.input("x", (3,))
+    >>> _ = g.output(x + x, "y")
+    >>> model = fg.Session("cpu").compile(g)
+    >>> model.run({"x": np.ones(3, "f4")}, stream=7)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     fastgraph.errors.UnsupportedError: ...
     """
@@ -216,7 +220,7 @@ class OutOfMemoryError(DriverError, MemoryError):
     Examples
     --------
     >>> import fastgraph as fg
-    >>> fg.DeviceContext("cpu").create_buffer((1 << 60,))  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> fg.DeviceContext("cpu").create_buffer(((1 << 45) - 1,))  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     fastgraph.errors.OutOfMemoryError: ...
     """

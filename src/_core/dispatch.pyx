@@ -389,9 +389,10 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
-            place_sequence(self, inputs)
+            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
+            place_sequence(self, inputs)
             Engine_finish(self)
         finally:
             Engine_end(self)
@@ -442,9 +443,10 @@ cdef class Engine:
             arrays = check_out(self.output_specs, out)
         Engine_begin(self)
         try:
-            place_mapping(self, inputs)
+            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
+            place_mapping(self, inputs)
             Engine_finish(self)
             if arrays is None:
                 arrays = fresh_outputs(self)
@@ -462,9 +464,10 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
-            place_mapping(self, inputs)
+            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
+            place_mapping(self, inputs)
             Engine_finish(self)
             return self.generation
         finally:
@@ -512,9 +515,10 @@ cdef class Engine:
         """Run once by name and return each node's time in nanoseconds, by record id."""
         Engine_begin(self)
         try:
-            place_mapping(self, inputs)
+            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
+            place_mapping(self, inputs)
             self.generation += 1
             return HostGraph_run_timed(self.executable)
         finally:

@@ -54,6 +54,7 @@ class Pool {
 
   // Runs all parts of one call; the caller has acquired the pool. Returns true when all are done,
   // false, with the parts under way finished, when `pause` (asked between parts) said to stop.
+  // Also false in the child of a fork that `pause` made: a part that a worker had may be half done.
   bool run(fg_kernel kernel, const fg_call &call, uint32_t parts, int (*pause)(void *),
            void *state) {
     job_kernel_ = kernel;
@@ -76,6 +77,7 @@ class Pool {
       }
     }
     for (uint32_t spins = 0; done_.load(std::memory_order_acquire) + mine < parts; ++spins) {
+      if (orphaned()) return false;
       if (spins < 4096) {
         relax();
       } else {
@@ -84,6 +86,10 @@ class Pool {
     }
     return !stopped;
   }
+
+  // In a forked child the workers are gone for good.
+  void orphan() { orphaned_.store(true, std::memory_order_relaxed); }
+  bool orphaned() const { return orphaned_.load(std::memory_order_relaxed); }
 
   void set_spin_ns(int64_t spin) { spin_ns_.store(spin, std::memory_order_relaxed); }
   int64_t spin_ns() const { return spin_ns_.load(std::memory_order_relaxed); }
@@ -189,6 +195,7 @@ class Pool {
   alignas(64) std::atomic<uint32_t> door_{0};
   std::atomic<uint32_t> parked_{0};
   std::atomic<uint32_t> active_{0};
+  std::atomic<bool> orphaned_{false};
   std::atomic<int64_t> spin_ns_{50000};
   alignas(64) fg_kernel job_kernel_ = nullptr;
   fg_call job_{};
@@ -204,6 +211,7 @@ inline uint32_t g_forks = 0;
 
 static inline void after_fork_in_child() {
   const int64_t spin = g_pool->spin_ns();
+  g_pool->orphan();
   g_pool = new Pool;
   g_pool->set_spin_ns(spin);
   ++g_forks;

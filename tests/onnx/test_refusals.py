@@ -32,7 +32,7 @@ def refused(built: onnx.ModelProto | bytes, *parts: str, **binding: object) -> N
 
 @pytest.mark.parametrize("length", [1, 10, 1000, 69000, len(DIGITS) - 1])
 def test_truncated(length: int) -> None:
-    refused(DIGITS[:length], f"the {length} bytes given", dims={"N": 1})
+    refused(DIGITS[:length], f"the model given as {length} byte", dims={"N": 1})
 
 
 @given(st.integers(0, len(DIGITS) - 1))
@@ -64,8 +64,34 @@ def test_file_that_is_not_there_and_a_folder(tmp_path: Path) -> None:
 
 
 def test_something_that_is_no_file_at_all() -> None:
-    with pytest.raises(TypeError, match="path or bytes, not int"):
-        load(3)  # type: ignore[arg-type]
+    for given_, name in ((3, "int"), (None, "NoneType"), ([DIGITS], "list"), (Bytes(), "Bytes")):
+        for loads in (load, fg.load):
+            with pytest.raises(fg.InputError, match=f"or the bytes of a file, not {name}$"):
+                loads(given_)  # type: ignore[operator]
+    with pytest.raises(fg.CompileError, match=r"cannot be read: .*null"):
+        load("a\0b.onnx")
+    assert load(memoryview(DIGITS), {"N": 1}).inputs[0].shape == (1, 64)
+
+
+class Bytes:
+    """A path whose name is bytes."""
+
+    def __fspath__(self) -> bytes:
+        return b"m.onnx"
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ({"dims": 4}, "dims is a mapping of names to sizes, not int"),
+        ({"shapes": [("image", (1, 64))]}, "shapes is a mapping of names to sizes, not list"),
+        ({"shapes": {"image": 64}}, "shapes['image'] is a sequence of sizes, not 64"),
+        ({"shapes": {"image": "64"}}, "shapes['image'] is a sequence of sizes, not '64'"),
+    ],
+)
+def test_sizes_that_are_none(binding: dict[str, object], message: str) -> None:
+    with pytest.raises(fg.InputError, match=re.escape(message)):
+        load(DIGITS, **binding)  # type: ignore[arg-type]
 
 
 def test_without_the_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,16 +39,16 @@ def test_runs_wait_for_all_parameters():
 W = np.zeros((4, 3), "f4")
 BAD = {
     "unknown": ({"v": W}, r"no parameter 'v'; it has \['w', 'b'\]"),
-    "an input": ({"x": W}, "no parameter 'x'"),
-    "shape": ({"w": W.T}, r"'w' is float32\[4, 3\], not float32\[3, 4\]"),
-    "flat": ({"w": W.reshape(12)}, "'w' is"),
-    "dtype": ({"w": W.astype("f8")}, r"not float64\[4, 3\]"),
-    "byte order": ({"w": W.astype(">f4")}, "'w' is"),
+    "an input": ({"x": W}, r"'x' is an input, .*; the parameters are \['w', 'b'\]"),
+    "shape": ({"w": W.T}, r"'w' was given float32\[3, 4\]; it is declared float32\[4, 3\]"),
+    "flat": ({"w": W.reshape(12)}, r"'w' was given float32\[12\]"),
+    "dtype": ({"w": W.astype("f8")}, r"given float64\[4, 3\]"),
+    "byte order": ({"w": W.astype(">f4")}, r"given >f4\[4, 3\]"),
     "masked": ({"w": np.ma.masked_array(W)}, "'w' is a masked array"),
     "list": ({"w": W.tolist()}, "'w' is a list"),
     "none": ({"w": None}, "'w' is a NoneType"),
     "number": ({"b": 1.0}, "'b' is a float"),
-    "second one": ({"w": W + 1, "b": np.zeros(2, "f4")}, "'b' is"),
+    "second one": ({"w": W + 1, "b": np.zeros(2, "f4")}, "'b' was given"),
     "second unknown": ({"w": W + 1, "c": W}, "no parameter 'c'"),
     "no mapping": ([("w", W)], "set_params takes a mapping"),
 }
@@ -163,11 +163,54 @@ def test_an_index_out_of_range_among_parameters():
     wanted = model.run({"x": np.ones(2, "f4")})[0]
     np.testing.assert_array_equal(wanted, table[[0, 3, 0]])
     for bad in (4, -5, 2**62, -(2**63)):
-        with pytest.raises(fg.InputError, match=r"node 'take' \(take\) met an index out of range"):
+        with pytest.raises(
+            fg.InputError,
+            match=r"^parameters 'index', 'table': node 'take' \(take\) met an index out of range "
+            "while they were set; no parameter has changed$",
+        ):
             model.set_params({"index": np.array([0, bad, 1]), "table": table * 0})
         np.testing.assert_array_equal(model.run({"x": np.ones(2, "f4")})[0], wanted)
     model.set_param("index", np.array([1, 1, 1]))
     np.testing.assert_array_equal(model.run({"x": np.ones(2, "f4")})[0], table[[1, 1, 1]])
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_an_index_out_of_range_names_its_node_and_the_parameters_it_reads(fuse):
+    graph = fg.Graph("two")
+    x, w = graph.input("x", (2,)), graph.param("w", (2,))
+    table, first, second = graph.param("t", (4,)), *(
+        graph.param(name, (2,), "int64") for name in ("first", "second")
+    )  # fmt: skip
+    graph.output(x * ops.tanh(w) + ops.take(ops.exp(table), first, axis=0), "y")
+    graph.output(x + ops.take(ops.exp(table), second, axis=0), "z")
+    model = compiled(graph, fuse=fuse)
+    good = {"w": np.ones(2, "f4"), "t": np.ones(4, "f4")} | {
+        name: np.array([0, 3]) for name in ("first", "second")
+    }
+    with pytest.raises(
+        fg.InputError, match=r"^parameters 't', 'second': node 'take_1' \(take\) met"
+    ):
+        model.set_params(good | {"second": np.array([0, 4])})
+    model.set_params(good)
+    wanted = model.run({"x": np.ones(2, "f4")})
+    with pytest.raises(fg.InputError, match=r"^parameter 'first': node 'take' \(take\) met"):
+        model.set_params({"w": np.zeros(2, "f4"), "first": np.array([4, 0])})
+    for y, right in zip(model.run({"x": np.ones(2, "f4")}), wanted, strict=True):
+        np.testing.assert_array_equal(y, right)
+
+
+def test_names_that_are_no_parameters():
+    graph = models.layer()
+    graph.scalar("pos", "int32", default=0)
+    graph.fixed["shape"] = "is a constant: node 'flat' depends on it"
+    for model in (compiled(graph), compiled(graph).clone(), compiled(graph.copy())):
+        for name, message in (
+            ("x", "'x' is an input, which every run is given; the parameters are"),
+            ("pos", "'pos' is a scalar, which runs take by keyword; the parameters are"),
+            ("shape", "^'shape' is a constant: node 'flat' depends on it$"),
+        ):
+            with pytest.raises(fg.InputError, match=message):
+                model.set_param(name, np.zeros(1, "f4"))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -46,6 +46,9 @@ class Graph:
     outputs : list of (str, Value)
     nodes : list of Node
         All nodes, leaves included, every node after those that it takes values from.
+    fixed : dict of str to str
+        Names that a user may take for parameters, and why they are none: ``{"shape": "is a
+        constant: ..."}``. Importers fill it; a compiled graph's `set_params` says it.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Graph:
         self.params: list[Value] = []
         self.scalars: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
+        self.fixed: dict[str, str] = {}
         self._by_name: dict[str, Node] = {}
         self._counts: dict[str, int] = {}
         self._next_name: str | None = None
@@ -252,15 +256,17 @@ class Graph:
     def add_node(
         self, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
     ) -> Node:
-        """Append a node for the operator `op`. For importers and passes: users call `fastgraph.ops`.
+        """Append a node for the operator `op`. For importers and passes.
+
+        Users call `fastgraph.ops`, which promotes values and normalises attributes before.
 
         Parameters
         ----------
         op : str
         inputs : sequence of Value
-            Already promoted to the dtypes that the operator takes.
+            Of this graph, and of dtypes that the operator takes as they are.
         attrs : dict, optional
-            Already normalised: axes count from the front.
+            Normalised: axes count from the front.
 
         Returns
         -------
@@ -305,7 +311,10 @@ class Graph:
         self._next_site = site
 
     def check_owned(self, value: Any, what: str) -> None:
-        """Raise GraphError naming `what` unless `value` is of this graph. For importers and passes."""
+        """Raise GraphError naming `what` unless `value` is a Value of this graph.
+
+        For importers and passes.
+        """
         if not isinstance(value, Value):
             raise GraphError(
                 f"{what}: a Value of graph {self.name!r} is needed, found {type(value).__name__}"
@@ -351,6 +360,7 @@ class Graph:
             twin = other.copy_node(node, [values[value] for value in node.inputs])
             values.update(zip(node.outputs, twin.outputs, strict=True))
         other.outputs = [(name, values[value]) for name, value in self.outputs]
+        other.fixed = dict(self.fixed)
         other._counts = dict(self._counts)
         return other
 

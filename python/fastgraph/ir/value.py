@@ -352,7 +352,8 @@ class Value:
         Raises
         ------
         GraphError
-            There is no such axis, one is named twice, or one to reduce is empty; the graph is unchanged.
+            There is no such axis, one is named twice, or an axis to reduce is empty; the graph is
+            unchanged.
 
         Examples
         --------
@@ -382,7 +383,8 @@ class Value:
         Raises
         ------
         GraphError
-            There is no such axis, one is named twice, or one to reduce is empty; the graph is unchanged.
+            There is no such axis, one is named twice, or an axis to reduce is empty; the graph is
+            unchanged.
 
         Examples
         --------

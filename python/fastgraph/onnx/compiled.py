@@ -50,7 +50,8 @@ def load(
         The file is damaged, or holds what is not supported: every such operator, dtype and
         unbound dimension is listed.
     InputError
-        `dims` or `shapes` do not fit the model, or `threads` is no possible number.
+        `model` is neither a path nor bytes, `dims` or `shapes` do not fit the model, or `threads`
+        is no possible number.
     UnsupportedError
         The ``onnx`` package is not installed, or the device is not in this build.
 

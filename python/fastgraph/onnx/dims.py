@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph.errors import InputError
@@ -28,6 +28,11 @@ def bind_shapes(
     InputError
         `dims` or `shapes` name something that the model does not have, or contradict it.
     """
+    for what, given_sizes in (("dims", dims), ("shapes", shapes)):
+        if given_sizes is not None and not isinstance(given_sizes, Mapping):
+            raise InputError(
+                f"{what} is a mapping of names to sizes, not {type(given_sizes).__name__}"
+            )
     declared = {info.name: declared_dims(info) for info in inputs}
     sizes: dict[str, Dim] = dict(_checked_dims(dims or {}, declared))
     given = _checked_shapes(shapes or {}, declared)
@@ -120,6 +125,8 @@ def _checked_shapes(
             raise InputError(
                 f"shapes names {name!r}, which is no input of this model; it has {known}"
             )
+        if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
+            raise InputError(f"shapes[{name!r}] is a sequence of sizes, not {shape!r}")
         sizes = tuple(_size(s, f"shapes[{name!r}][{i}]") for i, s in enumerate(shape))
         wanted = declared[name]
         if wanted is not None and len(wanted) != len(sizes):

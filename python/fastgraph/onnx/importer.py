@@ -72,7 +72,7 @@ def load(
         The file is damaged, or holds what is not supported: every such operator, dtype and
         unbound dimension is listed.
     InputError
-        `dims` or `shapes` do not fit the model.
+        `dims` or `shapes` do not fit the model, or `model` is neither a path nor bytes.
     UnsupportedError
         The ``onnx`` package is not installed.
 
@@ -223,10 +223,13 @@ class _Translator:
         used.update(o.name for o in model.graph.output)
         for tensor in model.graph.initializer:
             if tensor.name not in used:
+                self.graph.fixed[tensor.name] = "is an initialiser that nothing in the model reads"
                 continue
             try:
                 array = tensor_array(tensor)
-                if tensor.name in static or array.dtype.name not in SUPPORTED_NAMES:
+                reason = _why_constant(array, static.get(tensor.name))
+                if reason is not None:
+                    self.graph.fixed[tensor.name] = reason
                     self._known[tensor.name] = array
                 else:
                     self._known[tensor.name] = self.graph.param(
@@ -335,6 +338,21 @@ class _Translator:
             self._lifted[name] = _constant(self.graph, known, name)
             self.graph.annotate()
         return self._lifted[name]
+
+
+def _why_constant(array: Array, static_for: str | None) -> str | None:
+    """What is said of an initialiser that is no parameter, after its name; None if it is one."""
+    if static_for is not None:
+        return (
+            f"is a constant of the model, not a parameter: {static_for} depends on it and is fixed "
+            "when the model is loaded; change it in the model and load that again"
+        )
+    if array.dtype.name not in SUPPORTED_NAMES:
+        return (
+            f"is a constant of the model, not a parameter: it has dtype {array.dtype.name}; "
+            f"{DTYPE_ADVICE}"
+        )
+    return None
 
 
 def _constant(graph: Graph, operand: Operand | None, name: str) -> Value:

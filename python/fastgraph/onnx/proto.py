@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastgraph.errors import CompileError, UnsupportedError
+from fastgraph.errors import CompileError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, TensorProto
@@ -139,6 +139,8 @@ class Signature:
         Number and name of the type of each attribute.
     optional : tuple of bool
         Which inputs may be left out; the last entry holds for all further inputs.
+    input_names : tuple of str
+        What the definition calls the inputs.
     inputs, outputs : (int, int)
         The fewest and the most.
     """
@@ -146,6 +148,7 @@ class Signature:
     since: int
     attributes: dict[str, tuple[int, str]]
     optional: tuple[bool, ...]
+    input_names: tuple[str, ...]
     inputs: tuple[int, int]
     outputs: tuple[int, int]
 
@@ -164,6 +167,7 @@ def signature_of(op_type: str, opset: int) -> Signature | None:
             for name, attribute in schema.attributes.items()
         },
         tuple(formal.option.name == "Optional" for formal in schema.inputs),
+        tuple(formal.name for formal in schema.inputs),
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
     )
@@ -176,22 +180,30 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     ------
     CompileError
         The file cannot be read, is not an ONNX model, or misses a part; names the part.
+    InputError
+        `source` is neither a path nor bytes.
     UnsupportedError
         The ``onnx`` package is not installed.
     """
     require_onnx()
     folder: Path | None = None
     if isinstance(source, bytes | bytearray | memoryview):
-        data, where = bytes(source), f"the {len(source)} bytes given"
-    elif isinstance(source, str | os.PathLike):
+        data = bytes(source)
+        where = f"the model given as {len(data)} byte{'' if len(data) == 1 else 's'}"
+    elif isinstance(source, str | os.PathLike) and isinstance(os.fspath(source), str):
         path = Path(source)
         folder, where = path.parent, f"{os.fspath(path)!r}"
         try:
             data = path.read_bytes()
         except OSError as error:
             raise CompileError(f"{where} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:  # a null byte
+            raise CompileError(f"{where} cannot be read: {error}") from error
     else:
-        raise TypeError(f"a model is a path or bytes, not {type(source).__name__}")
+        raise InputError(
+            f"a model is a path (str or os.PathLike) or the bytes of a file, "
+            f"not {type(source).__name__}"
+        )
     model = _parse(data, where)
     _load_external(model, folder, where)
     if model.functions:

@@ -168,18 +168,31 @@ def _against_definition(node: NodeProto, opset: int) -> list[str]:
     return [f"{node_label(node)}: {problem}" for problem in problems]
 
 
-def static_names(nodes: Sequence[NodeProto], opset: int) -> set[str]:
-    """Names of all values that some shape, axis or bound is made from."""
-    needed: set[str] = set()
+def static_names(nodes: Sequence[NodeProto], opset: int) -> dict[str, str]:
+    """Names of all values that some shape, axis or bound is made from, and of which one.
+
+    ``{"s": "input 'shape' of Reshape 'flat'"}``, also for what ``s`` is made from.
+    """
+    needed: dict[str, str] = {}
     for node in reversed(nodes):
         rule = find_rule(node.op_type, opset)
         if rule is None:
             continue
-        needed.update(node.input[i] for i in rule.static if i < len(node.input))
-        if not rule.shape_only and any(o in needed for o in node.output):
-            needed.update(node.input)
-    needed.discard("")
+        made_for = [needed[o] for o in node.output if o in needed]
+        if made_for and not rule.shape_only:
+            needed.update({name: made_for[0] for name in node.input if name not in needed})
+        for i in rule.static:
+            if i < len(node.input):
+                needed[node.input[i]] = f"{_formal_name(node, i, opset)} of {node_label(node)}"
+    needed.pop("", None)
     return needed
+
+
+def _formal_name(node: NodeProto, index: int, opset: int) -> str:
+    signature = signature_of(node.op_type, opset)
+    assert signature is not None  # check_operators has seen to it
+    names = signature.input_names
+    return f"input '{names[min(index, len(names) - 1)]}'"
 
 
 def listed(problems: Iterable[str]) -> str:

@@ -390,8 +390,8 @@ class CompiledGraph(Engine):
         >>> g = fg.Graph("layer")
         >>> x = g.input("x", (4, 8))
         >>> _ = g.output(fg.ops.softmax(x), "y")
-        >>> print(fg.Session("cpu", threads=1).compile(g).summary())  # doctest: +ELLIPSIS
-        layer on cpu, 1 threads, ...
+        >>> print(fg.Session("cpu", threads=2).compile(g).summary())  # doctest: +ELLIPSIS
+        layer on cpu, 2 threads, ...
           input   x: float32[4, 8]
           output  y: float32[4, 8]
         node     operator  shape   bytes  flops

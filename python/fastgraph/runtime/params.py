@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from fastgraph._core import buffer, host_graph
 from fastgraph._core.buffer import Block
 from fastgraph._core.checks import as_array, describe
-from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.host_graph import HostGraph, HostProgram
 from fastgraph._core.params import ParamBlocks, block_of
-from fastgraph.errors import InputError
+from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.lower.storage import nbytes_of
@@ -24,14 +24,18 @@ class SetUp:
     """The set program made ready, shared by a model and its clones; holds no parameter.
 
     A parameter whose bytes no run reads, and which no set result shares with another parameter, is
-    not kept once its results are made: `transient`.
+    not kept once its results are made: `transient`. `fixed` says of names why they are no
+    parameters.
     """
 
-    def __init__(self, program: Program, isa: str, threads: int) -> None:
+    def __init__(
+        self, program: Program, isa: str, threads: int, fixed: Mapping[str, str] | None = None
+    ) -> None:
         setup = program.setup
         self.program = program
         self.host = HostProgram(setup.record, isa)
         self.threads = threads
+        self.fixed = dict(fixed or {})
         self.params = list(program.graph.params)
         self.by_name = {value.name: i for i, value in enumerate(self.params)}
         self.slots = list(dict.fromkeys((*self.params, *program.blocks, *setup.leaves)))
@@ -52,18 +56,22 @@ class SetUp:
             if value.node.op == "constant"
         }
         fixed = [result for result, need in setup.needs.items() if not need]
-        made = self.run(fixed, lambda value: blocks[self.slot_of[value]])
+        made = self.run(fixed, lambda value: blocks[self.slot_of[value]], ())
         if len(fixed) == len(setup.needs):
             blocks = {i: b for i, b in blocks.items() if self.slots[i] in self.program.blocks}
         return {**blocks, **made}
 
-    def run(self, results: list[Value], leaf: Any) -> dict[int, Block]:
+    def run(
+        self, results: list[Value], leaf: Any, given: Collection[Value]
+    ) -> dict[int, Block]:
         """Compute `results` into new blocks; `leaf(value)` gives the block of a leaf.
 
         Raises
         ------
         InputError
-            A node met bad data; nothing is kept.
+            A node met bad data in or by the parameters `given`; nothing is kept.
+        CompileError
+            The same in constants alone.
         """
         setup = self.program.setup
         if not results:
@@ -82,8 +90,41 @@ class SetUp:
                     made[value] if value in made else buffer.allocate(nbytes_of(value), zero=False)
                 )
         executable = host_graph.instantiate(self.host, bindings, self.threads)
-        executable.run_subset(nodes)
+        try:
+            executable.run_subset(nodes)
+        except InputError:
+            self._raise_fault(executable, nodes, results, given)
         return {self.slot_of[value]: block for value, block in made.items()}
+
+    def _raise_fault(
+        self,
+        executable: HostGraph,
+        nodes: Sequence[int],
+        results: Sequence[Value],
+        given: Collection[Value],
+    ) -> NoReturn:
+        """Run the nodes once more, one at a time, to tell which met bad data and by what."""
+        faulty = nodes[-1]
+        for i in nodes:
+            try:
+                executable.run_subset([i])
+            except InputError:
+                faulty = i
+                break
+        setup = self.program.setup
+        node = setup.record.nodes[faulty]
+        where = f"node {node.name!r} ({node.label or node.kind})"
+        needs = [setup.needs[r] for r in results if faulty in setup.nodes[r]]
+        concerned = [value for value in given if any(value in need for need in needs)]
+        if not concerned:
+            raise CompileError(
+                f"{where} meets an index out of range in the graph's constants"
+            ) from None
+        names = ", ".join(repr(value.name) for value in concerned)
+        raise InputError(
+            f"parameter{'s' if len(concerned) > 1 else ''} {names}: {where} "
+            "met an index out of range while they were set; no parameter has changed"
+        ) from None
 
 
 class ParamSet:
@@ -109,18 +150,28 @@ class ParamSet:
         checked = {}
         for name, array in arrays.items():
             if name not in self.setup.by_name:
-                raise InputError(
-                    f"the graph has no parameter {name!r}; it has {list(self.setup.by_name)}"
-                )
+                raise InputError(self._no_parameter(name))
             value = self.setup.params[self.setup.by_name[name]]
             found = as_array(f"parameter {name!r}", array, value.shape, value.dtype)
             if found.dtype != value.dtype or found.shape != value.shape:
                 raise InputError(
-                    f"parameter {name!r} is {describe(value.shape, value.dtype)}, not "
-                    f"{describe(found.shape, found.dtype)}; nothing is cast or broadcast"
+                    f"parameter {name!r} was given {describe(found.shape, found.dtype)}; it is "
+                    f"declared {describe(value.shape, value.dtype)}; nothing is cast or broadcast"
                 )
             checked[value] = np.require(found, requirements=["C", "A"])
         return checked
+
+    def _no_parameter(self, name: Any) -> str:
+        setup = self.setup
+        if name in setup.fixed:
+            return f"{name!r} {setup.fixed[name]}"
+        graph = setup.program.graph
+        has = f"the parameters are {list(setup.by_name)}"
+        if any(name == value.name for value in graph.inputs):
+            return f"{name!r} is an input, which every run is given; {has}"
+        if any(name == value.name for value in graph.scalars):
+            return f"{name!r} is a scalar, which runs take by keyword; {has}"
+        return f"the graph has no parameter {name!r}; it has {list(setup.by_name)}"
 
     def replaced(
         self, arrays: Mapping[Value, np.ndarray[Any, Any]]
@@ -153,7 +204,7 @@ class ParamSet:
             assert block is not None
             return block
 
-        made = setup.run(results, leaf)
+        made = setup.run(results, leaf, arrays)
         made.update({setup.slot_of[value]: block for value, block in kept.items()})
         other = ParamSet(setup, self.blocks.share(), known)
         other.blocks.replace(made)

@@ -144,7 +144,7 @@ class Session:
             raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
         optimised = optimise(graph, fuse=options.fuse)
         program = lower(optimised.graph, optimised.is_set, Target(self.threads, chosen))
-        setup = SetUp(program, chosen, self.threads)
+        setup = SetUp(program, chosen, self.threads, graph.fixed)
         host = HostProgram(program.record, chosen)
         compilation = Compilation(
             self.context,
