@@ -7,16 +7,22 @@ memory is one store into the table.
 
 from operator import index as as_word
 
+import numpy as np
+
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libcpp.vector cimport vector
 
-from fastgraph._core.buffer cimport Block
+from fastgraph._core.buffer cimport Block, Block_borrow
 from fastgraph._core.counters cimport EXECUTABLES, PROGRAMS, counters_add
 from fastgraph._core.isa cimport isa_lookup
 from fastgraph._core.pool cimport Pool, now_ns, pool_forks, pool_get, pool_nap
-from fastgraph._core.types cimport fg_call, host_node, host_operand
+from fastgraph._core.types cimport (
+    BRANCH_ZERO, CALL, JUMP, PYTHON, SWITCH, fg_call, host_control, host_node, host_operand)
+
+from fastgraph._core.buffer import view
+from fastgraph._core.record import accesses_of
 from fastgraph.errors import GraphError, InputError
 
 
@@ -62,34 +68,88 @@ cdef class HostProgram:
     def __init__(self, record, str isa not None):
         if self.record is not None:
             raise TypeError("a program is made once")
-        cdef host_node entry
-        cdef host_operand where
-        cdef vector[size_t] first_param
         self.record = record
         self.isa = isa
+        self.flat = []
+        first_param = []
         for index, node in enumerate(record.nodes):
-            if node.kernel is None:
-                continue
-            entry.run = isa_lookup(node.kernel, isa)
-            entry.params = NULL
-            entry.first = <uint32_t> self.operands.size()
-            entry.count = <uint32_t> len(node.operands)
-            entry.parts = node.parts
-            entry.slow = node.cost_ns / node.parts > SLOW_NS
-            for operand in node.operands:
-                where.memory = operand.memory
-                where.offset = operand.offset
-                self.operands.push_back(where)
-            first_param.push_back(self.params.size())
-            for word in node.params:
-                self.params.push_back(as_word(word))
-            self.nodes.push_back(entry)
-            self.node_ids.push_back(index)
-            self.cost_ns += node.cost_ns
-            self.max_parts = max(self.max_parts, entry.parts)
-            self.max_operands = max(self.max_operands, entry.count)
+            self.first.push_back(<uint32_t> self.nodes.size())
+            self.emit(node, index, first_param)
+        self.first.push_back(<uint32_t> self.nodes.size())
         for i in range(<Py_ssize_t> self.nodes.size()):
-            self.nodes[i].params = self.params.data() + first_param[i]
+            self.nodes[i].params = self.params.data() + <Py_ssize_t> first_param[i]
+
+    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1:
+        """Append the entries of one record node, those of its bodies included."""
+        cdef Py_ssize_t at, end
+        if node.kind == "child":
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+        elif node.kind == "if":
+            at = self.append(node, top, first_param, BRANCH_ZERO)
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+            if len(node.bodies) > 1:
+                end = self.append(node, top, first_param, JUMP)
+                self.nodes[at].target = <int32_t> self.nodes.size()
+                for inner in node.bodies[1]:
+                    self.emit(inner, top, first_param)
+                at = end
+            self.nodes[at].target = <int32_t> self.nodes.size()
+        elif node.kind == "while":
+            at = self.append(node, top, first_param, BRANCH_ZERO)
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+            end = self.append(node, top, first_param, JUMP)
+            self.nodes[end].target = <int32_t> at
+            self.nodes[at].target = <int32_t> self.nodes.size()
+        elif node.kind == "switch":
+            at = self.append(node, top, first_param, SWITCH)
+            table = self.params.size()
+            self.params.push_back(len(node.bodies))
+            for _ in node.bodies:
+                self.params.push_back(0)
+            jumps = []
+            for number, body in enumerate(node.bodies):
+                self.params[table + 1 + <size_t> number] = <int64_t> self.nodes.size()
+                for inner in body:
+                    self.emit(inner, top, first_param)
+                jumps.append(self.append(node, top, first_param, JUMP))
+            for jump in (at, *jumps):
+                self.nodes[<Py_ssize_t> jump].target = <int32_t> self.nodes.size()
+        elif node.python is not None:
+            self.append(node, top, first_param, PYTHON)
+        elif node.kernel is not None:
+            self.append(node, top, first_param, CALL)
+        return 0
+
+    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
+                           host_control control) except -1:
+        cdef host_node entry
+        cdef host_operand where
+        entry.control = control
+        entry.target = 0
+        entry.run = isa_lookup(node.kernel, self.isa) if control == CALL else NULL
+        entry.params = NULL
+        entry.first = <uint32_t> self.operands.size()
+        entry.count = <uint32_t> len(node.operands)
+        entry.parts = node.parts
+        entry.slow = node.cost_ns / node.parts > SLOW_NS
+        for operand in node.operands:
+            where.memory = operand.memory
+            where.offset = operand.offset
+            self.operands.push_back(where)
+        first_param.append(self.params.size())
+        for word in node.params:
+            self.params.push_back(as_word(word))
+        self.nodes.push_back(entry)
+        self.node_ids.push_back(top)
+        self.flat.append(node)
+        self.cost_ns += node.cost_ns
+        self.max_parts = max(self.max_parts, entry.parts)
+        self.max_operands = max(self.max_operands, entry.count)
+        self.has_control = self.has_control or control != CALL
+        return <Py_ssize_t> self.nodes.size() - 1
 
 
 @cython.no_gc_clear
@@ -160,17 +220,15 @@ cdef class HostGraph:
 
     def run_subset(self, nodes):
         """Run the nodes with these record ids, in that order, and wait; raises as `run` does."""
-        cdef vector[uint32_t] chosen
-        cdef dict index_of = {
-            self.program.node_ids[i]: i for i in range(<Py_ssize_t> self.program.nodes.size())}
+        cdef vector[uint32_t] ranges
         records = self.program.record.nodes
         memories = set()
         for node in nodes:
             if not 0 <= node < len(records):
                 raise GraphError(f"there is no node {node}; there are {len(records)}")
-            memories.update([operand.memory for operand in records[node].operands])
-            if node in index_of:
-                chosen.push_back(index_of[node])
+            memories.update([operand.memory for operand in accesses_of(records[node])])
+            ranges.push_back(self.program.first[<Py_ssize_t> node])
+            ranges.push_back(self.program.first[<Py_ssize_t> node + 1])
         HostGraph_lock(self)
         try:
             for memory in memories:
@@ -178,7 +236,7 @@ cdef class HostGraph:
             self.fault = 0
             start_watch(self)
             with nogil:
-                walk(self, chosen.data(), chosen.size(), NULL)
+                walk(self, ranges.data(), ranges.size(), NULL)
             HostGraph_check_fault(self)
         finally:
             HostGraph_unlock(self)
@@ -285,7 +343,7 @@ cdef int HostGraph_check_memory(HostGraph self, size_t memory) except -1:
 
 cdef int HostGraph_check_fault(HostGraph self) except -1:
     if self.fault:
-        node = self.program.record.nodes[self.program.node_ids[<Py_ssize_t> self.fault - 1]]
+        node = self.program.flat[<Py_ssize_t> self.fault - 1]
         raise InputError(
             f"node {node.name!r} ({node.label or node.kind}) met an index out of range in this "
             "run's data; the run's outputs are not handed out")
@@ -298,11 +356,11 @@ cdef list HostGraph_run_timed(HostGraph self):
     self.fault = 0
     start_watch(self)
     with nogil:
-        walk(self, NULL, self.program.nodes.size(), times.data())
+        walk_whole(self, times.data())
     HostGraph_check_fault(self)
     result = [0] * len(self.program.record.nodes)
     for i in range(<Py_ssize_t> times.size()):
-        result[self.program.node_ids[i]] = times[i]
+        result[self.program.node_ids[i]] += times[i]
     return result
 
 
@@ -343,11 +401,11 @@ cdef int never(void *state) noexcept nogil:
 cdef int HostGraph_run(HostGraph self) except -1:
     """Run every node once. The lock is held; the GIL is kept or released as the graph says."""
     self.fault = 0
-    if not self.release_gil:
+    if not self.release_gil and not self.program.has_control:
         return walk_kept(self)
     start_watch(self)
     with nogil:
-        walk(self, NULL, self.program.nodes.size(), NULL)
+        walk_whole(self, NULL)
     return 0
 
 
@@ -386,23 +444,55 @@ cdef inline int walk_kept(HostGraph self) except -1:
     return 0
 
 
-cdef int walk(HostGraph self, const uint32_t *subset, size_t n, int64_t *times) except -1 nogil:
-    """`walk_kept` with the GIL released: all nodes or a subset, timed or not, interruptible."""
-    cdef size_t i, index
+cdef int walk_whole(HostGraph self, int64_t *times) except -1 nogil:
+    cdef uint32_t[2] whole
+    whole[0] = 0
+    whole[1] = <uint32_t> self.program.nodes.size()
+    return walk(self, whole, 2, times)
+
+
+cdef int walk(HostGraph self, const uint32_t *ranges, size_t n, int64_t *times) except -1 nogil:
+    """`walk_kept` for everything else: ranges of entries, jumps, Python; timed, interruptible.
+
+    The GIL is released on entry; Python nodes take it.
+    """
+    cdef Pool *pool = NULL
+    cdef size_t at
+    cdef int stopped = 0
+    if self.threads > 1 and self.program.max_parts > 1 and pool_get().acquire(self.threads):
+        pool = pool_get()
+    try:
+        for at in range(0, n, 2):
+            stopped = walk_range(self, pool, ranges[at], ranges[at + 1], times)
+            if stopped:
+                return -1
+    finally:
+        if pool != NULL:
+            pool.release()
+    return 0
+
+
+cdef int walk_range(HostGraph self, Pool *pool, size_t index, size_t end,
+                    int64_t *times) except -1 nogil:
+    """Do the entries from `index` to before `end`; 1, with the exception set, when stopped."""
     cdef void **args = self.args.data()
     cdef const host_node *node
     cdef fg_call call
-    cdef Pool *pool = NULL
     cdef int64_t start = 0
-    cdef bint stopped = False
+    cdef int stopped = 0
     call.args = args
     call.fault = &self.fault
-    if self.threads > 1 and self.program.max_parts > 1 and pool_get().acquire(self.threads):
-        pool = pool_get()
-    for i in range(n):
-        index = subset[i] if subset != NULL else i
+    while index < end and not stopped:
         node = self.program.nodes.data() + index
+        if node.control == PYTHON:
+            call_python(self, index)
+            index += 1
+            continue
         resolve(self, node, args)
+        if node.control != CALL:
+            stopped = look_for_signals(&self.watch)
+            index = next_index(node, index, args)
+            continue
         call.params = node.params
         call.node = index
         call.nparts = <int32_t> node.parts
@@ -417,11 +507,44 @@ cdef int walk(HostGraph self, const uint32_t *subset, size_t n, int64_t *times) 
             while call.part < call.nparts and not stopped:
                 node.run(&call)
                 call.part += 1
-                stopped = look_for_signals(&self.watch) != 0
-        if stopped:
-            break
+                stopped = look_for_signals(&self.watch)
         if times != NULL:
-            times[index] = now_ns() - start
-    if pool != NULL:
-        pool.release()
-    return -1 if stopped else 0
+            times[index] += now_ns() - start
+        index += 1
+    return stopped
+
+
+cdef inline size_t next_index(const host_node *node, size_t index, void **args) noexcept nogil:
+    """Where the run goes on after a control entry."""
+    cdef uint32_t condition = 0
+    if node.control != JUMP:
+        condition = (<uint32_t *> args[0])[0]
+    if node.control == BRANCH_ZERO and condition != 0:
+        return index + 1
+    if node.control == SWITCH and condition < node.params[0]:
+        return <size_t> node.params[1 + <int64_t> condition]
+    return <size_t> node.target
+
+
+cdef int call_python(HostGraph self, size_t index) except -1 with gil:
+    """Call the Python function of an entry with its arguments as arrays and numbers."""
+    cdef const host_node *node = self.program.nodes.data() + index
+    cdef const host_operand *operand = self.program.operands.data() + node.first
+    cdef Block block
+    record_node = self.program.flat[<Py_ssize_t> index]
+    arguments = []
+    for argument in record_node.python.arguments:
+        if argument[0] == "value":
+            arguments.append(argument[1])
+            continue
+        number = argument[1]
+        memory = operand[<size_t> number].memory
+        block = Block_borrow(
+            <uintptr_t> self.bases[memory] + operand[<size_t> number].offset,
+            record_node.operands[number].nbytes, self.owners[memory])
+        if argument[0] == "array":
+            arguments.append(np.asarray(view(block, 0, argument[2], argument[3], "cpu")))
+        else:
+            arguments.append(np.asarray(view(block, 0, (), argument[2], "cpu"))[()])
+    record_node.python.function(*arguments)
+    return 0
