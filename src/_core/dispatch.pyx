@@ -159,7 +159,7 @@ cdef int Engine_begin(Engine self) except -1:
 
 
 cdef int Engine_lock(Engine self) except -1:
-    cdef bint cut_off = self.executable.busy
+    cdef bint cut_off = self.executable.lock.busy
     HostGraph_lock(self.executable)
     if cut_off:
         # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.

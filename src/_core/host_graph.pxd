@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
+from fastgraph._core.lock cimport GraphLock
 from fastgraph._core.types cimport host_control, host_node, host_operand
 
 
@@ -39,10 +40,7 @@ cdef class HostGraph:
     cdef vector[void *] args
     cdef list owners
     cdef uint64_t fault
-    cdef bint busy
-    cdef uint32_t busy_forks
-    cdef unsigned long reserved              # the thread that has waited longest, or 0
-    cdef unsigned long owner_thread
+    cdef GraphLock lock
     cdef signal_watch watch
     cdef object __weakref__
 

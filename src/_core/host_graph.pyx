@@ -10,14 +10,15 @@ from operator import index as as_word
 import numpy as np
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_borrow
 from fastgraph._core.counters cimport EXECUTABLES, PROGRAMS, counters_add
 from fastgraph._core.isa cimport isa_lookup
-from fastgraph._core.pool cimport Pool, now_ns, pool_forks, pool_get, pool_nap
+from fastgraph._core.lock cimport (
+    GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
+from fastgraph._core.pool cimport Pool, now_ns, pool_get
 from fastgraph._core.types cimport (
     BRANCH_ZERO, CALL, JUMP, PYTHON, SWITCH, fg_call, host_control, host_node, host_operand)
 
@@ -27,7 +28,6 @@ from fastgraph.errors import GraphError, InputError
 
 
 cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() nogil
     # Under another name: here the exception stays set for the nogil caller to pass on.
     int raise_signals "PyErr_CheckSignals" () noexcept
 
@@ -39,8 +39,6 @@ cdef int32_t MAX_STRIDE = 8
 cdef double SLOW_NS = 50_000.0
 # Below this estimate a run keeps the GIL: handing it over costs more than the run.
 cdef double KEEP_GIL_NS = 200_000.0
-# After so many naps a thread that waits for a graph has it next.
-cdef int PATIENCE = 20
 
 
 cdef class HostProgram:
@@ -161,6 +159,7 @@ cdef class HostGraph:
 
     def __cinit__(self):
         self.program = HostProgram.__new__(HostProgram)
+        self.lock = GraphLock.__new__(GraphLock)
         self.owners = []
         counters_add(EXECUTABLES, 1)
 
@@ -170,8 +169,10 @@ cdef class HostGraph:
     def __dealloc__(self):
         counters_add(EXECUTABLES, -1)
 
-    def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0):
+    def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0, bint held=False):
         """Put `memory` at byte `offset` of `block`, which is kept alive; waits for a run.
+
+        ``held=True`` is for work of `locked`, here as elsewhere.
 
         Raises
         ------
@@ -186,10 +187,10 @@ cdef class HostGraph:
             raise GraphError(
                 f"{spec.kind} {spec.name!r} needs {spec.nbytes} bytes; the block has "
                 f"{block.nbytes - offset} from byte {offset} on")
-        HostGraph_lock(self)
+        HostGraph_enter(self, held)
         self.bases[memory] = <void *> (block.ptr + <uintptr_t> offset)
         self.owners[memory] = block
-        HostGraph_unlock(self)
+        HostGraph_leave(self, held)
 
     def bound(self, Py_ssize_t memory):
         """Return the block that `memory` is bound to, or None."""
@@ -197,7 +198,15 @@ cdef class HostGraph:
             raise GraphError(f"no memory has number {memory}; there are {len(self.owners)}")
         return self.owners[memory]
 
-    def run(self, collect=None):
+    def locked(self, work):
+        """Return ``work()``, called while no run is under way and none can begin."""
+        HostGraph_lock(self)
+        try:
+            return work()
+        finally:
+            HostGraph_unlock(self)
+
+    def run(self, collect=None, bint held=False):
         """Run every node once, wait, and return ``collect()``, called before any other run.
 
         Raises
@@ -209,16 +218,16 @@ cdef class HostGraph:
         KeyboardInterrupt
             Raised between two parts; counts as a run.
         """
-        HostGraph_lock(self)
+        HostGraph_enter(self, held)
         try:
             HostGraph_check_bound(self)
             HostGraph_run(self)
             HostGraph_check_fault(self)
             return None if collect is None else collect()
         finally:
-            HostGraph_unlock(self)
+            HostGraph_leave(self, held)
 
-    def run_subset(self, nodes):
+    def run_subset(self, nodes, bint held=False):
         """Run the nodes with these record ids, in that order, and wait; raises as `run` does."""
         cdef vector[uint32_t] ranges
         records = self.program.record.nodes
@@ -229,7 +238,7 @@ cdef class HostGraph:
             memories.update([operand.memory for operand in accesses_of(records[node])])
             ranges.push_back(self.program.first[<Py_ssize_t> node])
             ranges.push_back(self.program.first[<Py_ssize_t> node + 1])
-        HostGraph_lock(self)
+        HostGraph_enter(self, held)
         try:
             for memory in memories:
                 HostGraph_check_memory(self, memory)
@@ -239,7 +248,7 @@ cdef class HostGraph:
                 walk(self, ranges.data(), ranges.size(), NULL)
             HostGraph_check_fault(self)
         finally:
-            HostGraph_unlock(self)
+            HostGraph_leave(self, held)
 
     def run_timed(self):
         """Run every node once; return for each node of the record its time in nanoseconds."""
@@ -256,7 +265,8 @@ cdef class HostGraph:
                 for i in range(<Py_ssize_t> self.program.nodes.size())]
 
 
-def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1, release_gil="auto"):
+def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1,
+                release_gil="auto", GraphLock lock=None):
     """Resolve a program against memory: one executable, independent of every other one.
 
     Parameters
@@ -268,6 +278,8 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         How many threads may share the work.
     release_gil : bool or "auto"
         "auto" keeps the GIL for work estimated under 200 microseconds.
+    lock : GraphLock, optional
+        Shared by executables of which one may run at a time; else it has its own.
 
     Returns
     -------
@@ -285,6 +297,8 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         raise InputError(f"release_gil is {release_gil!r}; 'auto', True and False are possible")
     self.program = program
     self.threads = threads
+    if lock is not None:
+        self.lock = lock
     self.release_gil = (
         program.cost_ns / threads >= KEEP_GIL_NS if release_gil == "auto" else release_gil)
     self.bases.resize(len(program.record.memories), NULL)
@@ -297,35 +311,26 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
 
 
 cdef int HostGraph_lock(HostGraph self) except -1:
-    """Take the graph for this thread. The GIL is held on entry and exit, not while waiting."""
-    cdef unsigned long me = PyThread_get_thread_ident()
-    cdef int polls = 0
-    if (self.busy or self.reserved) and self.busy_forks != pool_forks():
-        self.busy = False                # the threads that had it or wanted it are the parent's
-        self.reserved = 0
-    while self.busy or (self.reserved and self.reserved != me):
-        if self.busy and self.owner_thread == me:
-            raise GraphError("this graph is running in this very thread (from a signal handler?)")
-        if polls >= PATIENCE and not self.reserved:
-            self.reserved = me           # else threads that run in a loop keep it for ever
-        try:
-            pool_nap()
-            polls += 1
-            if polls % PATIENCE == 0:
-                PyErr_CheckSignals()
-        except BaseException:
-            if self.reserved == me:
-                self.reserved = 0
-            raise
-    self.reserved = 0
-    self.busy = True
-    self.busy_forks = pool_forks()
-    self.owner_thread = me
+    """Take the graph for this thread, and all graphs that share its lock."""
+    return GraphLock_take(self.lock)
+
+
+cdef int HostGraph_enter(HostGraph self, bint held) except -1:
+    """Take the lock, or check that this thread has it."""
+    if not held:
+        return HostGraph_lock(self)
+    if not GraphLock_is_mine(self.lock):
+        raise GraphError("held=True is for work of `locked`")
     return 0
 
 
+cdef inline void HostGraph_leave(HostGraph self, bint held) noexcept:
+    if not held:
+        HostGraph_unlock(self)
+
+
 cdef void HostGraph_unlock(HostGraph self) noexcept:
-    self.busy = False
+    GraphLock_give(self.lock)
 
 
 cdef int HostGraph_check_bound(HostGraph self) except -1:

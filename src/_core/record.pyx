@@ -203,7 +203,8 @@ class Record:
         frontiers = {}
         for i, node in enumerate(nodes):
             for operand in accesses_of(node):
-                if operand.nbytes:
+                # Neither read nor written is what nobody said how it is used.
+                if operand.nbytes and (operand.reads or operand.writes):
                     frontier = frontiers.setdefault(operand.memory, ([], []))
                     self._meet(nodes, order, frontier, i, operand)
 

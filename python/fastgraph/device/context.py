@@ -14,16 +14,13 @@ import numpy.typing as npt
 
 from fastgraph._core import buffer, pool
 from fastgraph._core.buffer import Buffer
-from fastgraph.device.values import pattern
+from fastgraph.device.values import check_dtype, check_shape, pattern
 from fastgraph.errors import FastGraphWarning, InputError, UnsupportedError
 
 __all__ = ["CAPABILITIES", "DeviceContext"]
 
 # What each device can do, by name; docs/api.md explains every name.
 CAPABILITIES = {"cpu": frozenset({"host_memory", "native_kernels", "compiled_graphs"})}
-
-MAX_BYTES = 1 << 47
-MAX_NDIM = 32
 
 
 class DeviceContext:
@@ -221,36 +218,6 @@ class DeviceContext:
 
     def __repr__(self) -> str:
         return f"<DeviceContext {self.device}>"
-
-
-def check_shape(shape: int | Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes; InputError for what is none, or is too large."""
-    try:
-        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    except TypeError:
-        raise InputError(f"shape {shape!r} is neither an integer nor a sequence of them") from None
-    if len(sizes) > MAX_NDIM:
-        raise InputError(f"a shape of {len(sizes)} axes; {MAX_NDIM} are possible")
-    for axis, size in enumerate(sizes):
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise InputError(f"shape {shape!r}: axis {axis} has size {size!r}")
-    # Beside an axis of size 0 the others must still be addressable.
-    if math.prod(int(size) or 1 for size in sizes) * itemsize >= MAX_BYTES:
-        raise InputError(f"shape {shape!r} of {itemsize}-byte elements; the limit is {MAX_BYTES}")
-    return tuple(int(size) for size in sizes)
-
-
-def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return `dtype` as a NumPy dtype with plain native elements; InputError for others."""
-    try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{dtype!r} is not a dtype: {error}") from None
-    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name != "bfloat16":
-        raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
-    if not kind.isnative:
-        raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
-    return kind
 
 
 def _warn_of_unused_gpu() -> None:

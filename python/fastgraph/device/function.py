@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastgraph.device.pending import Scalar
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
 
@@ -134,6 +135,12 @@ class NativeKernel:
                 held = getattr(value, "dtype", None)
                 if parameter.dtype is not None and held != parameter.dtype:
                     raise InputError(f"{where}: the buffer holds {held}")
+                checked.append(value)
+            elif isinstance(value, Scalar):
+                if value.where != "node" or value.dtype != parameter.dtype:
+                    raise InputError(
+                        f"{where}: {value!r}; a scalar of this type with where='node' is needed"
+                    )
                 checked.append(value)
             else:
                 assert parameter.dtype is not None

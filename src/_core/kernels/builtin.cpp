@@ -30,8 +30,10 @@ void do_nothing(const fg_call *) {}
 typedef void (*native_kernel)(void *const *args, const int32_t dims[6]);
 
 // params: address of the kernel, argument count, three words with the six dims, then one word an
-// argument: -1 for a pointer (the next of call->args), else the index of the word that holds a
-// scalar's bytes. The kernel sees, as on cuda, the address of each argument's value.
+// argument: -1 for a pointer (the next of call->args), -2 for a value that lies at the next of
+// call->args, else the index of the word that holds a scalar's bytes. The kernel sees, as on cuda,
+// the address of each argument's value.
+enum { NATIVE_POINTER = -1, NATIVE_VALUE = -2 };
 enum { NATIVE_FN = 0, NATIVE_COUNT = 1, NATIVE_DIMS = 2, NATIVE_ARGS = 5, NATIVE_MAX = 64 };
 
 void call_native(const fg_call *call) {
@@ -41,8 +43,13 @@ void call_native(const fg_call *call) {
   void *const *pointer = call->args;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t word = params[NATIVE_ARGS + i];
-    argv[i] = word < 0 ? const_cast<void **>(pointer++)
-                       : const_cast<void *>(static_cast<const void *>(&params[word]));
+    if (word == NATIVE_VALUE) {
+      argv[i] = *pointer++;
+    } else if (word == NATIVE_POINTER) {
+      argv[i] = const_cast<void **>(pointer++);
+    } else {
+      argv[i] = const_cast<void *>(static_cast<const void *>(&params[word]));
+    }
   }
   int32_t dims[6];
   memcpy(dims, &params[NATIVE_DIMS], sizeof dims);
