@@ -189,7 +189,8 @@ cdef int64_t tightest(vector[pair[int64_t, int64_t]]& busy, int64_t nbytes) noex
     return found if found >= 0 else at
 
 
-def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(), Py_ssize_t alignment=ALIGNMENT):
+def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(),
+         Py_ssize_t alignment=ALIGNMENT):
     """Give every value a byte offset in one arena.
 
     Parameters

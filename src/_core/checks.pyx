@@ -141,7 +141,7 @@ cdef bint overlaps_itself(array):
 
 
 cdef bint shared(a, b):
-    """Tell whether two arrays have a byte in common, or are so interleaved that it is hard to say."""
+    """Tell whether two arrays have a byte in common; yes where that is too hard to say."""
     if not np.may_share_memory(a, b):
         return False
     try:
@@ -159,7 +159,7 @@ def check_disjoint(arrays, names):
 
 
 def dense(str what, value, shape, dtype, bint written):
-    """Return (array, address) of the caller's own bytes; raises InputError where a copy would do."""
+    """Return (array, address) of the caller's own bytes; InputError where only a copy would do."""
     if not (isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
             or hasattr(value, "__array_interface__")) or isinstance(value, np.generic):
         raise InputError(f"{what}: a {type(value).__name__} has no fixed bytes; bind an array")
@@ -172,5 +172,3 @@ def dense(str what, value, shape, dtype, bint written):
     if written and not array.flags.writeable:
         raise InputError(f"{what}: the array is read-only")
     return array, <uintptr_t> cnp.PyArray_DATA(<cnp.ndarray> array)
-
-

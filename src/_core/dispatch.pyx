@@ -10,7 +10,6 @@ from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy
-from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_create, Bytes_create
 from fastgraph._core.counters cimport ENGINES, counters_add
@@ -139,7 +138,7 @@ cdef int Engine_place_scalars(Engine self, dict given) except -1:
         if name not in names:
             raise InputError(f"the graph has no scalar {name!r}; its scalars are {names}")
     values = []
-    for name, dtype, place, default in self.scalar_specs:
+    for name, dtype, _, default in self.scalar_specs:
         value = given.get(name, default)
         if value is None:
             raise InputError(f"scalar {name!r} ({dtype}) has no default and was not given")
@@ -170,7 +169,7 @@ cdef int Engine_lock(Engine self) except -1:
 
 cdef void Engine_end(Engine self) noexcept:
     # What dies with these arrays may run code that enters this graph.
-    cdef list held = self.held
+    cdef list _held = self.held
     self.held = None
     HostGraph_unlock(self.executable)
 
@@ -210,7 +209,7 @@ cdef class Engine:
         self.n_inputs = len(inputs)
         self.n_scalars = len(scalars)
         places = []
-        for name, shape, dtype, memory in inputs:
+        for _, shape, dtype, memory in inputs:
             slot.type_num = np.dtype(dtype).num
             slot.n_dims = len(shape)
             slot.nbytes = np.dtype(dtype).itemsize
@@ -229,7 +228,7 @@ cdef class Engine:
         for i in range(self.n_inputs):
             self.slots[i].staging = <char *> self.staging.ptr + <Py_ssize_t> places[i]
         offsets = []
-        for name, shape, dtype, memory, offset in outputs:
+        for _, shape, dtype, memory, offset in outputs:
             result.nbytes = np.dtype(dtype).itemsize
             count = 1
             for size in shape:
@@ -248,7 +247,7 @@ cdef class Engine:
         self.ready = not self.unset
 
     def _view(self, Py_ssize_t i):
-        name, shape, dtype = self.output_specs[i]
+        _, shape, dtype = self.output_specs[i]
         view = np.frombuffer(
             Bytes_create(
                 self.arena, <uintptr_t> self.results[i].home, self.results[i].nbytes,
@@ -259,7 +258,7 @@ cdef class Engine:
         return view
 
     def _locked(self, work):
-        """Return ``work()``, called with the lock; in Cython, so that no signal can leave it held."""
+        """Return ``work()``, called with the lock; in Cython, so no signal can leave it held."""
         Engine_lock(self)
         try:
             return work()

@@ -10,13 +10,13 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <thread>
 
 #include "kernels/fg_kernel.h"
 
@@ -45,20 +45,7 @@ class Pool {
     bool free = false;
     if (!taken_.compare_exchange_strong(free, true, std::memory_order_acquire)) return false;
     active_.store(threads - 1, std::memory_order_relaxed);
-    while (started_ < threads - 1) {
-      pthread_t thread;
-      pthread_attr_t attributes;
-      pthread_attr_init(&attributes);
-      pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-      Seat *seat = new Seat{this, started_};
-      const int failed = pthread_create(&thread, &attributes, &Pool::enter, seat);
-      pthread_attr_destroy(&attributes);
-      if (failed) {  // no more threads to be had: the caller does those parts itself
-        delete seat;
-        break;
-      }
-      ++started_;
-    }
+    if (started_ < threads - 1) start_workers(threads - 1);
     wake();
     return true;
   }
@@ -107,6 +94,26 @@ class Pool {
     Pool *pool;
     uint32_t index;
   };
+
+  void start_workers(uint32_t count) {
+    sigset_t all, before;  // a signal must reach a thread that looks for it
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    while (started_ < count) {
+      pthread_t thread;
+      Seat *seat = new Seat{this, started_};
+      if (pthread_create(&thread, &attributes, &Pool::enter, seat)) {
+        delete seat;  // no more threads to be had: the caller does those parts itself
+        break;
+      }
+      ++started_;
+    }
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
 
   static void *enter(void *argument) {
     Seat seat = *static_cast<Seat *>(argument);

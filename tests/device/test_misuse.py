@@ -314,7 +314,7 @@ def test_foreign_scratch(ctx):
         refused(ctx, act, fg.GraphError, "another graph")
 
 
-@pytest.mark.parametrize("name", [5, b"x", object(), ["a"]])
+@pytest.mark.parametrize("name", [5, b"x", 1.5, ["a"], np.zeros(3)])
 def test_names(ctx, name):
     refused(ctx, lambda b: b.add_empty(name=name), fg.GraphError, "name of a node is a string")
 

@@ -88,6 +88,8 @@ def calls() -> dict[str, tuple[Any, list[Any], float]]:
             "broadcast": lambda v: ops.broadcast_to(v[:, :1], (3, *CUBE)),
             "astype": lambda v: ops.astype(v, "int64"),
             "where": lambda v: ops.where(v > 0, v, v[:1]),
+            "copy": lambda v: v,
+            "reshape": lambda v: v.reshape(-1),
         }
         found.update({f"{name}-{dtype}": (call, [x], 1.0) for name, call in moves.items()})
         found[f"take-{dtype}"] = (lambda v, i: ops.take(v, i, axis=0), [x, index], 1.0)

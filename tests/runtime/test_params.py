@@ -264,3 +264,27 @@ def test_packed_weights_are_not_kept_twice():
     model.set_params(data_for(model.params))
     plain = sum(int(np.prod(info.shape)) * 4 for info in model.params)
     assert counters.snapshot()["block_bytes"] - before < 1.2 * plain + 100_000
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_what_depends_on_parameters_and_has_no_elements(fuse):
+    """No call writes a value of no bytes; others are computed from it all the same."""
+    graph = fg.Graph("nothing")
+    x, p, e = graph.input("x", (2, 4)), graph.param("p", (0, 4)), graph.param("e", (4, 0))
+    none = ops.softmax(ops.tanh(p)) * 2
+    graph.output(ops.sum(none, axis=0), "zeros")
+    graph.output(x + ops.sum(none, axis=0), "x")
+    graph.output(ops.tanh(e) @ none, "product")
+    graph.output(x @ ops.tanh(e) @ ops.tanh(p), "run")
+    graph.output(ops.concat([x, none], axis=0), "joined")
+    graph.output(none, "none")
+    model = compiled(graph, fuse=fuse)
+    model.set_params({"p": np.zeros((0, 4), "f4"), "e": np.zeros((4, 0), "f4")})
+    x = data_for(model.inputs)["x"]
+    zeros, same, product, run, joined, none = model.run({"x": x})
+    assert zeros.tolist() == [0] * 4
+    for found in (same, joined):
+        np.testing.assert_array_equal(found, x)
+    assert product.tolist() == [[0] * 4] * 4
+    assert run.tolist() == [[0] * 4] * 2
+    assert none.shape == (0, 4)

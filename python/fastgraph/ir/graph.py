@@ -17,6 +17,7 @@ from fastgraph.ir.value import LEAVES, Node, Value
 
 __all__ = ["LEAVES", "Graph", "Node", "Value"]
 
+_RUN_ARGUMENTS = frozenset(("self", "inputs", "out", "stream", "n"))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -158,7 +159,8 @@ class Graph:
         Raises
         ------
         GraphError
-            As for `input`, and where `default` does not fit the dtype.
+            As for `input`, where `default` does not fit the dtype, and for the names of a run's own
+            arguments, such as ``out``.
 
         Examples
         --------
@@ -166,6 +168,11 @@ class Graph:
         >>> Graph().scalar("pos", "int32", default=0)
         <Value pos: int32[]>
         """
+        if name in _RUN_ARGUMENTS:
+            raise GraphError(
+                f"scalar {name!r}: a run takes scalars by keyword, and this is an argument of the "
+                "run methods already; give it another name"
+            )
         wanted = check_dtype(dtype, f"scalar {name!r}")
         if default is not None:
             default = scalar_array(default, wanted, f"scalar {name!r}: default").item()

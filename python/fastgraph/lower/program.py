@@ -143,7 +143,7 @@ def lower(graph: Graph, is_set: set[Node], target: Target) -> Program:
             refused.append(str(error))
     if refused:
         raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
-    lowered.claim_outputs()
+    lowered.claim_outputs(target.threads)
     setup = _lower_set(lowered)
     return _lower_run(lowered, setup)
 
@@ -213,6 +213,9 @@ def _lower_set(lowered: Lowered) -> SetProgram:
             if root in places:
                 continue
             assert isinstance(root, Value)
+            if _is_nothing(root):
+                places[root], needs[root], ancestors[root] = (0, 0), frozenset(), ()
+                continue
             kind = "output" if root in results else "param"
             memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
             places[root] = (memory, 0)
@@ -278,6 +281,9 @@ def _lower_run(lowered: Lowered, setup: SetProgram) -> Program:
             root, _ = lowered.roots.of(operand)
             if root not in places:
                 assert isinstance(root, Value)
+                if _is_nothing(root):
+                    places[root] = (0, 0)
+                    continue
                 kind = "param" if root.node.op == "param" else "constant"
                 memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
                 places[root] = (memory, 0)
@@ -290,6 +296,11 @@ def _lower_run(lowered: Lowered, setup: SetProgram) -> Program:
             NodeMeta(record.nodes[number].name, operator, shape, call.nbytes, call.flops)
         )
     return program
+
+
+def _is_nothing(value: Value) -> bool:
+    """Whether `value` has no bytes and so no call that writes it, yet another call may name it."""
+    return not nbytes_of(value) and not value.node.is_leaf
 
 
 def _add(

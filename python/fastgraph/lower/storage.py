@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.lower.call import Alias, Call, Temp, estimate
+from fastgraph.lower.cpu.layout import choose_parts
 
 __all__ = ["Lowered", "Roots", "nbytes_of"]
+
+# A part of a copy is not less than this many bytes.
+PAGE = 4096
 
 Place = Value | Temp
 Item = tuple[Node, Call]
@@ -69,7 +73,7 @@ class Lowered:
             else:
                 calls.append((node, item))
 
-    def claim_outputs(self) -> None:
+    def claim_outputs(self, threads: int) -> None:
         """Give every output bytes of its own, by a copy where it shares them."""
         written = {self.roots.of(out)[0] for _, call in self.run_calls for out in call.outs}
         claimed: set[Place] = set()
@@ -79,7 +83,8 @@ class Lowered:
                 size = nbytes_of(value)
                 root = Temp(size, f"copy of {name}")
                 cost = estimate(0, 2 * size)
-                call = Call("copy_bytes", (root,), (value,), [size], 1, cost, nbytes=2 * size)
+                parts = choose_parts(cost, threads, max(size // PAGE, 1))
+                call = Call("copy_bytes", (root,), (value,), [size], parts, cost, nbytes=2 * size)
                 self.run_calls.append((value.node, call))
             claimed.add(root)
             self.outputs.append((name, value, root))

@@ -20,9 +20,14 @@ void set_bytes(const fg_call *call) {
   }
 }
 
-// params: byte count. Source and destination may overlap.
+// params: byte count. Source and destination may overlap if all is one part.
 void copy_bytes(const fg_call *call) {
-  memmove(call->args[0], call->args[1], static_cast<size_t>(call->params[0]));
+  const int64_t nbytes = call->params[0];
+  const int64_t chunk = nbytes / call->nparts;
+  const int64_t first = chunk * call->part;
+  const int64_t count = call->part + 1 == call->nparts ? nbytes - first : chunk;
+  memmove(static_cast<char *>(call->args[0]) + first,
+          static_cast<const char *>(call->args[1]) + first, static_cast<size_t>(count));
 }
 
 void do_nothing(const fg_call *) {}

@@ -15,7 +15,7 @@ typedef void (*ew_loop)(void *, const void *, const void *, const void *, int64_
 typedef float f32;
 typedef int32_t i32;
 typedef int64_t i64;
-typedef uint8_t b8;  // bool: 0 or 1
+typedef uint8_t b8;  // bool: written as 0 or 1; of what is read, any byte but 0 is true
 
 // ivdep: operands are the same memory as `out` or do not overlap it.
 #define FG_EW1(name, R, T, expr)                                                                   \
@@ -215,10 +215,13 @@ FG_EW_INTEGER(i32, uint32_t)
 FG_EW_INTEGER(i64, uint64_t)
 
 // bool -------------------------------------------------------------------------------------------
-FG_EW2(logical_and_b8, b8, b8, x &y)
-FG_EW2(logical_or_b8, b8, b8, x | y)
-FG_EW1(logical_not_b8, b8, b8, x ^ 1)
-FG_EW_COMPARE(b8)
+FG_EW2(logical_and_b8, b8, b8, (x != 0) & (y != 0))
+FG_EW2(logical_or_b8, b8, b8, (x | y) != 0)
+FG_EW1(logical_not_b8, b8, b8, x == 0)
+FG_EW2(equal_b8, b8, b8, (x != 0) == (y != 0))
+FG_EW2(not_equal_b8, b8, b8, (x != 0) != (y != 0))
+FG_EW2(less_b8, b8, b8, (x == 0) & (y != 0))
+FG_EW2(less_equal_b8, b8, b8, (x == 0) | (y != 0))
 
 // Any dtype, by item size ------------------------------------------------------------------------
 #define FG_EW_WHERE(name, T)                                                                       \
@@ -258,9 +261,9 @@ FG_EW1(i32_to_b8, b8, i32, x != 0)
 FG_EW1(i64_to_f32, f32, i64, x)
 FG_EW1(i64_to_i32, i32, i64, x)
 FG_EW1(i64_to_b8, b8, i64, x != 0)
-FG_EW1(b8_to_f32, f32, b8, x)
-FG_EW1(b8_to_i32, i32, b8, x)
-FG_EW1(b8_to_i64, i64, b8, x)
+FG_EW1(b8_to_f32, f32, b8, x != 0)
+FG_EW1(b8_to_i32, i32, b8, x != 0)
+FG_EW1(b8_to_i64, i64, b8, x != 0)
 
 }  // namespace
 }  // namespace FG_NS

@@ -267,6 +267,15 @@ void reduce(const fg_call *call) {
 }
 
 // argmax: the first of the largest; the first NaN where there is one. -----------------------------
+
+// A bool of NumPy's: any byte but 0 is true.
+struct Truth {
+  uint8_t byte;
+};
+FG_INLINE bool operator>(Truth a, Truth b) { return a.byte && !b.byte; }
+FG_INLINE bool operator!=(Truth a, Truth b) { return !a.byte != !b.byte; }
+FG_INLINE bool operator==(Truth a, Truth b) { return !a.byte == !b.byte; }
+
 template <typename T>
 FG_INLINE bool beats(T x, T best) {
   return x > best || (x != x && best == best);
@@ -336,7 +345,7 @@ extern const fg_entry reduce_entries[] = {
     {"argmax_f32", argmax<float>},
     {"argmax_i32", argmax<int32_t>},
     {"argmax_i64", argmax<int64_t>},
-    {"argmax_b8", argmax<uint8_t>},
+    {"argmax_b8", argmax<Truth>},
     {nullptr, nullptr},
 };
 

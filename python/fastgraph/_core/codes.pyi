@@ -1,0 +1,3 @@
+from types import CodeType
+
+def names(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]: ...

@@ -1,0 +1,726 @@
+# cython: language_level=3, binding=False
+"""Keys: what a graph is looked up by in a cache.
+
+A key is a list of tokens in one string of bytes. Each token is a tag and either a payload of fixed
+size or a length and as many bytes, so the string is read back in one way only: different lists of
+contributions never give the same bytes. Whatever counts by identity stands there as its address
+and is kept alive by the key, so that two live keys of equal bytes name the same objects.
+"""
+
+from functools import partial
+
+import numpy as np
+
+cimport cython
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.complex cimport PyComplex_CheckExact
+from cpython.float cimport PyFloat_CheckExact
+from cpython.object cimport PyObject
+
+from fastgraph._core.codes cimport (
+    CodeNames, PyCell_GET, PyCFunction_CheckExact, PyCFunction_GET_FUNCTION, PyCFunction_GET_SELF,
+    PyDict_GetItemWithError, PyFunction_Check, PyFunction_GET_CLOSURE, PyFunction_GET_CODE,
+    PyFunction_GET_DEFAULTS, PyFunction_GET_GLOBALS, PyFunction_GET_KW_DEFAULTS, PyFunctionObject,
+    PyLong_AsLongLongAndOverflow, PyLong_CheckExact, PyMethod_Check, PyMethod_GET_FUNCTION,
+    PyMethod_GET_SELF, PyModule_Check, PyType_Check, PyUnicode_AsUTF8AndSize, names_of,
+    same_package)
+
+from fastgraph.errors import InputError, ScopeError
+
+cnp.import_array()
+
+
+cdef extern from "keys.hpp" nogil:
+    uint64_t fg_hash_bytes(const unsigned char *data, size_t size)
+
+cdef enum:
+    INLINE_BYTES = 320                   # longer keys move to the heap
+    MAX_DEPTH = 64                       # of tuples in tuples; deeper ones count by identity
+    MAX_DTYPES = 4096                    # of others than NumPy's numbers
+    MAX_FUNCTIONS = 64                   # followed for one key; farther ones count by identity
+
+
+cdef struct Mark:                        # where a writer stood
+    Py_ssize_t size
+    Py_ssize_t n_kept
+    Py_ssize_t n_functions
+    Py_ssize_t n_written
+
+# C variables: a name of the module costs a look-up in its dictionary.
+cdef object generic = np.generic
+cdef object void = np.void
+cdef object partial_type = partial
+cdef frozenset nothing = frozenset()
+cdef dict _dtypes = {}
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Key:
+    """What a graph is found by in a cache: opaque, hashable, immutable. Made by a `KeyWriter`.
+
+    Notes
+    -----
+    Keys are compared in full, never by their hash alone. A key keeps alive every object that
+    counts by identity; it means nothing in another process and cannot be pickled.
+
+    Examples
+    --------
+    >>> from fastgraph._core.keys import KeyWriter
+    >>> def key(*numbers):
+    ...     writer = KeyWriter()
+    ...     for number in numbers:
+    ...         writer.write_int(number)
+    ...     return writer.take_key()
+    >>> key(1, 23) == key(1, 23), key(1, 23) == key(12, 3)
+    (True, False)
+    """
+
+    cdef bytes data
+    cdef tuple kept
+    cdef Py_hash_t hash
+
+    def __init__(self):
+        raise TypeError("keys are made by KeyWriter.take_key")
+
+    def __hash__(self):
+        return self.hash
+
+    def __eq__(self, other):
+        cdef Key a = self
+        cdef Key b
+        if type(other) is not Key:
+            return NotImplemented
+        b = other
+        if a is b:
+            return True
+        return (a.hash == b.hash and PyBytes_GET_SIZE(a.data) == PyBytes_GET_SIZE(b.data)
+                and memcmp(PyBytes_AS_STRING(a.data), PyBytes_AS_STRING(b.data),
+                           PyBytes_GET_SIZE(a.data)) == 0)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("a key names objects of this process and cannot be pickled")
+
+    def __repr__(self):
+        return f"<Key {<uint64_t> self.hash:016x}, {len(self.data)} bytes>"
+
+
+def key_bytes(Key key not None):
+    """Return the tokens of `key`, for tests and dumps."""
+    return key.data
+
+
+@cython.final
+@cython.freelist(4)
+@cython.auto_pickle(False)
+cdef class KeyWriter:
+    """Gathers the contributions that make a `Key`.
+
+    Notes
+    -----
+    Every contribution is told apart from every other: ``write_int(1)`` and ``write_int(23)`` never
+    equal ``write_int(12)`` and ``write_int(3)``, and a number never equals a string. A call that
+    raises has written nothing. Used by one thread at a time.
+
+    Examples
+    --------
+    >>> from fastgraph._core.keys import KeyWriter
+    >>> writer = KeyWriter()
+    >>> writer.write_str("scale")
+    >>> writer.write_shape((4, 8))
+    >>> writer.write_dtype("float32")
+    >>> writer.write_int("4")
+    Traceback (most recent call last):
+    fastgraph.errors.InputError: write_int takes an integer, not '4'
+    >>> key = writer.take_key()
+    """
+
+    cdef unsigned char *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t room
+    cdef list kept
+    cdef list functions                  # met so far; their numbers are their places
+    cdef Py_ssize_t n_written            # of `functions`
+    cdef bint taken
+    cdef unsigned char[INLINE_BYTES] inline_bytes
+
+    def __cinit__(self):
+        self.data = self.inline_bytes
+        self.size = 0
+        self.room = INLINE_BYTES
+        self.kept = []
+        self.functions = []
+        self.n_written = 0
+        self.taken = False
+
+    def __dealloc__(self):
+        if self.data != self.inline_bytes:
+            free(self.data)
+
+    def write_int(self, value):
+        """Add an integer of any size.
+
+        Raises
+        ------
+        InputError
+            `value` is no integer, or is a bool.
+        ScopeError
+            The key was taken; true of every method.
+        """
+        self.check_open()
+        self.put_int(integer(value, "write_int"))
+
+    def write_bytes(self, value):
+        """Add bytes.
+
+        Parameters
+        ----------
+        value : bytes, bytearray or memoryview
+
+        Raises
+        ------
+        InputError
+            `value` is none of these; only the bytes count, not which of these it is.
+        """
+        self.check_open()
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise InputError(f"write_bytes takes bytes, not {value!r:.80}")
+        self.put_bytes(b"b", bytes(value))
+
+    def write_str(self, value):
+        """Add a string.
+
+        Raises
+        ------
+        InputError
+            `value` is no str.
+        """
+        self.check_open()
+        if not isinstance(value, str):
+            raise InputError(f"write_str takes a str, not {value!r:.80}")
+        self.put_str(value)
+
+    def write_dtype(self, dtype):
+        """Add a dtype; equal dtypes count as one.
+
+        Raises
+        ------
+        InputError
+            `dtype` is no dtype and names none.
+        """
+        self.check_open()
+        if not isinstance(dtype, cnp.dtype):
+            if dtype is None:
+                raise InputError("write_dtype takes a dtype, not None")
+            try:
+                dtype = np.dtype(dtype)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"write_dtype takes a dtype, not {dtype!r:.80}") from error
+        self.put_dtype(dtype)
+
+    def write_shape(self, shape):
+        """Add a shape.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+            One integer is one axis.
+
+        Raises
+        ------
+        InputError
+            A size is no integer, negative, or larger than any memory.
+        """
+        self.check_open()
+        self.put_shape(checked_shape(shape))
+
+    def write_address(self, address):
+        """Add an address of memory; whoever writes it keeps the memory alive.
+
+        Raises
+        ------
+        InputError
+            `address` is no integer from 0 to 2**64 − 1.
+        """
+        self.check_open()
+        value = integer(address, "write_address")
+        if not 0 <= value < 1 << 64:
+            raise InputError(f"write_address takes an address from 0 to 2**64 − 1, not {value}")
+        self.put_word(b"a", <uint64_t> value)
+
+    def write_object(self, value):
+        """Add any object.
+
+        Plain immutables count by type and value, functions as `write_function` has it, all else
+        by identity, kept alive by the key. Plain are None, Ellipsis, bool, int, float, complex,
+        str, bytes, dtypes, NumPy scalars, and exact tuples and frozensets, whose elements count
+        one by one. A float counts by its bits: −0.0 is not 0.0, and nan is nan.
+        """
+        self.check_open()
+        cdef Mark mark = self.mark()
+        try:
+            self.put_value(value, 0)
+            self.put_functions()
+        except BaseException:
+            self.roll_back(mark)
+            raise
+
+    def take_key(self):
+        """Return the `Key` of all contributions; the writer is closed.
+
+        Raises
+        ------
+        ScopeError
+            The key was taken before.
+        """
+        self.check_open()
+        return self.key()
+
+    cdef Key key(self):
+        cdef Key key = Key.__new__(Key)
+        key.data = PyBytes_FromStringAndSize(<char *> self.data, self.size)
+        key.kept = tuple(self.kept)
+        key.hash = <Py_hash_t> fg_hash_bytes(self.data, self.size)
+        if key.hash == -1:
+            key.hash = -2
+        self.taken = True
+        self.kept = None
+        self.functions = None
+        return key
+
+    cdef int check_open(self) except -1:
+        if self.taken:
+            raise ScopeError("this KeyWriter's key was taken; write to a new KeyWriter")
+        return 0
+
+    cdef Mark mark(self):
+        cdef Mark mark
+        mark.size = self.size
+        mark.n_kept = len(self.kept)
+        mark.n_functions = len(self.functions)
+        mark.n_written = self.n_written
+        return mark
+
+    cdef int roll_back(self, Mark mark) except -1:
+        if self.taken:
+            return 0
+        self.size = mark.size
+        del self.kept[mark.n_kept:]
+        del self.functions[mark.n_functions:]
+        self.n_written = mark.n_written
+        return 0
+
+    cdef int reserve(self, Py_ssize_t nbytes) except -1:
+        cdef Py_ssize_t room
+        cdef unsigned char *larger
+        if self.size + nbytes <= self.room:
+            return 0
+        room = max(2 * self.room, self.size + nbytes)
+        if self.data == self.inline_bytes:
+            larger = <unsigned char *> malloc(room)
+            if larger != NULL:
+                memcpy(larger, self.data, self.size)
+        else:
+            larger = <unsigned char *> realloc(self.data, room)
+        if larger == NULL:
+            raise MemoryError(f"a key of {room} bytes")
+        self.data = larger
+        self.room = room
+        return 0
+
+    cdef inline int put_tag(self, char tag) except -1:
+        self.reserve(1)
+        self.data[self.size] = tag
+        self.size += 1
+        return 0
+
+    cdef inline int put_word(self, char tag, uint64_t word) except -1:
+        self.reserve(9)
+        self.data[self.size] = tag
+        memcpy(self.data + self.size + 1, &word, 8)
+        self.size += 9
+        return 0
+
+    cdef int put_raw(self, char tag, const void *source, Py_ssize_t nbytes) except -1:
+        """A tag, the length, and as many bytes."""
+        self.reserve(9 + nbytes)
+        self.put_word(tag, nbytes)
+        memcpy(self.data + self.size, source, nbytes)
+        self.size += nbytes
+        return 0
+
+    cdef int put_bytes(self, char tag, bytes value) except -1:
+        return self.put_raw(tag, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+    cdef int put_str(self, str value) except -1:
+        cdef Py_ssize_t size = 0
+        cdef const char *text
+        try:
+            text = PyUnicode_AsUTF8AndSize(value, &size)
+        except UnicodeEncodeError:
+            # Lone surrogates have no UTF-8; this gives each of them bytes of its own.
+            return self.put_bytes(b"u", str.encode(value, "utf-8", "surrogatepass"))
+        return self.put_raw(b"u", text, size)
+
+    cdef int put_int(self, object value) except -1:
+        cdef int overflow = 0
+        cdef int64_t word = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if not overflow:
+            return self.put_word(b"i", <uint64_t> word)
+        return self.put_bytes(b"n", int.to_bytes(
+            value, (int.bit_length(value) + 8) // 8, "little", signed=True))
+
+    cdef int put_shape(self, tuple shape) except -1:
+        """A tuple of sizes, each already known to be from 0 to 2**63 − 1."""
+        cdef int64_t size
+        self.reserve(9 + 8 * len(shape))
+        self.put_word(b"s", len(shape))
+        for item in shape:
+            size = item
+            memcpy(self.data + self.size, &size, 8)
+            self.size += 8
+        return 0
+
+    cdef int put_dtype(self, cnp.dtype dtype) except -1:
+        cdef int number = dtype.type_num
+        if number < cnp.NPY_OBJECT or number == cnp.NPY_FLOAT16:
+            # Kind and size, not the number: C's long and long long are one dtype to NumPy.
+            self.reserve(4)
+            self.data[self.size] = b"d"
+            self.data[self.size + 1] = dtype.kind
+            self.data[self.size + 2] = <unsigned char> dtype.itemsize
+            self.data[self.size + 3] = b"=" if dtype.byteorder == b"|" else dtype.byteorder
+            self.size += 4
+        else:
+            if len(_dtypes) >= MAX_DTYPES:
+                _dtypes.clear()
+            # Of equal dtypes one stands for all; type is what the elements are as scalars.
+            self.put_identity(_dtypes.setdefault((dtype, dtype.type), dtype))
+        return 0
+
+    cdef inline int put_identity(self, object value) except -1:
+        self.reserve(9)
+        self.kept.append(value)
+        return self.put_word(b"O", <uintptr_t> <PyObject *> value)
+
+    cdef int put_value(self, object value, int depth) except -1:
+        cdef double[2] parts
+        if PyFunction_Check(value):
+            return self.put_function(value)
+        if PyModule_Check(value) or PyType_Check(value):
+            return self.put_identity(value)
+        if PyLong_CheckExact(value):
+            return self.put_int(value)
+        if value is None:
+            return self.put_tag(b"N")
+        if PyFloat_CheckExact(value):
+            parts[0] = value
+            return self.put_raw(b"f", parts, 8)
+        if type(value) is str:
+            return self.put_str(value)
+        if value is True or value is False:
+            return self.put_tag(b"T" if value is True else b"F")
+        if type(value) is bytes:
+            return self.put_bytes(b"b", value)
+        if PyComplex_CheckExact(value):
+            parts[0], parts[1] = value.real, value.imag
+            return self.put_raw(b"c", parts, 16)
+        if value is Ellipsis:
+            return self.put_tag(b"E")
+        if depth < MAX_DEPTH:
+            if type(value) is tuple:
+                return self.put_tuple(value, depth)
+            if type(value) is frozenset:
+                return self.put_set(value, depth)
+            if PyMethod_Check(value):
+                self.put_tag(b"M")
+                self.put_callable(<object> PyMethod_GET_FUNCTION(value), depth + 1)
+                return self.put_value(<object> PyMethod_GET_SELF(value), depth + 1)
+            if type(value) is partial_type:
+                self.put_tag(b"P")
+                self.put_callable(value.func, depth + 1)
+                self.put_tuple(value.args, depth + 1)
+                return self.put_mapping(value.keywords, nothing, depth + 1)
+            if PyCFunction_CheckExact(value):
+                return self.put_builtin(value, depth)
+        if isinstance(value, cnp.dtype):
+            return self.put_dtype(value)
+        if isinstance(value, generic) and not isinstance(value, void):
+            dtype = value.dtype
+            # A subclass may hold more than the value, an object's bytes are an address.
+            if dtype.type is type(value) and not dtype.hasobject:
+                self.put_tag(b"g")
+                self.put_dtype(dtype)
+                return self.put_bytes(b"b", value.tobytes())
+        return self.put_identity(value)
+
+    cdef int put_tuple(self, tuple values, int depth) except -1:
+        self.put_word(b"t", len(values))
+        for value in values:
+            self.put_value(value, depth + 1)
+        return 0
+
+    cdef int put_set(self, frozenset values, int depth) except -1:
+        """The elements' tokens in the order of their bytes: a set has none of its own."""
+        cdef Mark mark = self.mark()
+        cdef Py_ssize_t start
+        cdef list encoded = []
+        for value in values:
+            start = self.size
+            self.put_value(value, depth + 1)
+            encoded.append(PyBytes_FromStringAndSize(<char *> self.data + start, self.size - start))
+        self.size = mark.size
+        if len(self.functions) > mark.n_functions:
+            # Their numbers come from the order in which this set happened to give them.
+            self.roll_back(mark)
+            return self.put_identity(values)
+        encoded.sort()
+        self.put_word(b"z", len(encoded))
+        for item in encoded:
+            self.reserve(PyBytes_GET_SIZE(item))
+            memcpy(self.data + self.size, PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item))
+            self.size += PyBytes_GET_SIZE(item)
+        return 0
+
+    cdef int put_mapping(self, dict items, frozenset left_out, int depth) except -1:
+        if not items:
+            return self.put_word(b"k", 0)
+        cdef list chosen = [item for item in items.items() if item[0] not in left_out]
+        self.put_word(b"k", len(chosen))
+        for name, value in chosen:
+            self.put_value(name, depth + 1)
+            self.put_value(value, depth + 1)
+        return 0
+
+    cdef int put_builtin(self, object function, int depth) except -1:
+        """A function in C; a bound one is made anew at every look, so its parts count."""
+        cdef PyObject *owner = PyCFunction_GET_SELF(function)
+        if owner == NULL or PyModule_Check(<object> owner):
+            return self.put_identity(function)
+        self.put_word(b"B", <uintptr_t> PyCFunction_GET_FUNCTION(function))
+        self.put_str(function.__name__)
+        return self.put_value(<object> owner, depth + 1)
+
+    cdef int put_callable(self, object function, int depth) except -1:
+        """A function as `put_value` has it, or an object with a ``__call__``."""
+        if (PyFunction_Check(function) or PyMethod_Check(function)
+                or PyCFunction_CheckExact(function) or type(function) is partial_type):
+            return self.put_value(function, depth)
+        self.put_tag(b"X")
+        self.put_identity(function)
+        self.put_identity(type(function))
+        # What its class does when it is called is seen like a function; its attributes are not.
+        call = getattr(type(function), "__call__", None)
+        return self.put_value(call if PyFunction_Check(call) else None, depth)
+
+    cdef int put_function(self, object function) except -1:
+        """The number of a function; its parts follow when `put_functions` comes to it."""
+        cdef Py_ssize_t number
+        for number in range(len(self.functions)):
+            if self.functions[number] is function:
+                return self.put_word(b"R", number)
+        if len(self.functions) == MAX_FUNCTIONS:
+            return self.put_identity(function)
+        self.functions.append(function)
+        return self.put_word(b"R", len(self.functions) - 1)
+
+    cdef int put_functions(self) except -1:
+        """The parts of all functions met, the nearest first: what refers to itself ends too."""
+        while self.n_written < len(self.functions):
+            self.n_written += 1
+            self.put_parts(self.functions[self.n_written - 1])
+        return 0
+
+    cdef int put_parts(self, object function) except -1:
+        cdef CodeNames names = names_of(<object> PyFunction_GET_CODE(function))
+        cdef PyObject *part = PyFunction_GET_CLOSURE(function)
+        cdef Py_ssize_t i
+        cdef tuple cells
+        cdef dict module
+        self.put_identity(names.code)
+        if part != NULL:
+            cells = <tuple> part
+            for i in range(len(cells)):
+                if names.captured[i]:
+                    self.put_optional(PyCell_GET(cells[i]))
+        self.put_optional(PyFunction_GET_DEFAULTS(function))
+        self.put_mapping(items(PyFunction_GET_KW_DEFAULTS(function)), nothing, 0)
+        self.put_mapping(
+            items((<PyFunctionObject *> function).func_dict), names.bound_attributes, 0)
+        module = <dict> PyFunction_GET_GLOBALS(function)
+        for name in names.module_names:
+            part = PyDict_GetItemWithError(module, name)
+            if (part != NULL and PyFunction_Check(<object> part)
+                    and not same_package(
+                        module, <dict> PyFunction_GET_GLOBALS(<object> part))):
+                self.put_identity(<object> part)
+            else:
+                self.put_optional(part)
+        return 0
+
+    cdef inline int put_optional(self, PyObject *value) except -1:
+        """An object, or that there is none: an empty cell, a name that is a builtin."""
+        if value == NULL:
+            return self.put_tag(b"-")
+        return self.put_value(<object> value, 0)
+
+    cdef int put_inputs(self, tuple inputs, frozenset arrays, object convert) except -1:
+        self.put_word(b"I", len(inputs))
+        for source in inputs:
+            if type(source) not in arrays:
+                source = convert(source)
+            if type(source) in arrays:
+                self.put_tag(b"A")
+                self.put_shape(source.shape)
+                self.put_dtype(source.dtype)
+                continue
+            self.put_tag(b"{")
+            self.put_identity(type(source))
+            source.write_graph_key(self)
+            self.check_open()
+            self.put_tag(b"}")
+        return 0
+
+    cdef int put_build(self, object function) except -1:
+        if not callable(function):
+            raise InputError(f"a build function is called with a builder; {function!r:.80} is "
+                             "not callable")
+        self.put_callable(function, 0)
+        return self.put_functions()
+
+
+cdef dict items(PyObject *mapping):
+    return None if mapping == NULL else <dict> mapping
+
+
+def write_function(KeyWriter writer not None, function):
+    """Add a build function, or any other callable.
+
+    Parameters
+    ----------
+    writer : KeyWriter
+    function : callable
+        A Python function counts by its code object (by identity), by the values of the variables
+        that it captures, of its defaults and attributes, and of the module globals that its code
+        names. Bound methods and partials count by their parts, other callable objects by type
+        and identity and by their class's ``__call__``. Names that the function itself assigns do
+        not count.
+
+    Raises
+    ------
+    InputError
+        `function` is not callable; nothing was written.
+
+    Notes
+    -----
+    Values count as `KeyWriter.write_object` has it. A Python function found among them counts by
+    the same parts again, so a helper made anew with the same values is the same, and a global
+    that only the helper names is seen. The nearest 64 functions are followed so; those farther
+    away, and a global function of another top-level package than the function that names it,
+    count by identity. What a mutable object holds is not seen, nor are names that code reaches
+    by strings.
+
+    Examples
+    --------
+    >>> from fastgraph._core.keys import KeyWriter, write_function
+    >>> def make(value):
+    ...     return lambda builder: builder.add_memset(None, value)
+    >>> def key(function):
+    ...     writer = KeyWriter()
+    ...     write_function(writer, function)
+    ...     return writer.take_key()
+    >>> key(make(1.0)) == key(make(1.0)), key(make(1.0)) == key(make(2.0))
+    (True, False)
+    """
+    writer.check_open()
+    cdef Mark mark = writer.mark()
+    try:
+        writer.put_build(function)
+    except BaseException:
+        writer.roll_back(mark)
+        raise
+
+
+def write_inputs(KeyWriter writer not None, inputs, frozenset arrays not None, convert):
+    """Add inputs, each delimited from the next whatever it writes.
+
+    Parameters
+    ----------
+    writer : KeyWriter
+    inputs : iterable
+    arrays : frozenset of type
+        An object of exactly one of these types counts by its ``shape`` and ``dtype``.
+    convert : callable
+        Called with any other object; returns one of those, or an object whose
+        ``write_graph_key(writer)`` writes its contributions. Its type counts too.
+
+    Raises
+    ------
+    Exception
+        What `convert` or ``write_graph_key`` raises; nothing was written.
+    """
+    writer.check_open()
+    cdef Mark mark = writer.mark()
+    try:
+        writer.put_inputs(tuple(inputs), arrays, convert)
+    except BaseException:
+        writer.roll_back(mark)
+        raise
+
+
+def compose(build, tuple inputs not None, tuple settings not None,
+            frozenset arrays not None, convert):
+    """Return the key of a graph in one call.
+
+    Parameters
+    ----------
+    build : callable
+        As `write_function` has it.
+    inputs, arrays, convert
+        As `write_inputs` has them.
+    settings : tuple
+        All else that tells the graph apart: the device, what the caller adds, checks. They count
+        as `KeyWriter.write_object` has it.
+
+    Returns
+    -------
+    Key
+    """
+    cdef KeyWriter writer = KeyWriter.__new__(KeyWriter)
+    writer.put_tuple(settings, 0)
+    writer.put_functions()
+    writer.put_inputs(inputs, arrays, convert)
+    writer.put_build(build)
+    return writer.key()
+
+
+cdef object integer(value, str caller):
+    """`value` as an int; a bool is none: True would count as 1."""
+    if PyLong_CheckExact(value):
+        return value
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise InputError(f"{caller} takes an integer, not {value!r:.80}")
+
+
+cdef tuple checked_shape(shape):
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        sizes = tuple([integer(size, "write_shape") for size in shape])
+    except TypeError as error:
+        raise InputError(f"write_shape takes a sequence of sizes, not {shape!r:.80}") from error
+    for axis, size in enumerate(sizes):
+        if not 0 <= size < 1 << 63:
+            raise InputError(f"shape {shape!r:.80}: axis {axis} has size {size}")
+    return sizes
