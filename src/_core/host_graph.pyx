@@ -297,8 +297,6 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         raise InputError(f"release_gil is {release_gil!r}; 'auto', True and False are possible")
     self.program = program
     self.threads = threads
-    if lock is not None:
-        self.lock = lock
     self.release_gil = (
         program.cost_ns / threads >= KEEP_GIL_NS if release_gil == "auto" else release_gil)
     self.bases.resize(len(program.record.memories), NULL)
@@ -307,6 +305,8 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
     for memory, place in bindings.items():
         block, offset = place if isinstance(place, tuple) else (place, 0)
         self.bind(memory, block, offset)
+    if lock is not None:
+        self.lock = lock                 # only now: a run may hold it
     return self
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import fastgraph as fg
 from fastgraph._core import counters
-from fastgraph.device.builder import Scratch
+from fastgraph.device.pending import Scratch
 from tests.device.kernels import N, fill
 
 

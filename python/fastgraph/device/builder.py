@@ -318,9 +318,7 @@ class DeviceGraphBuilder:
     def region(self, work: None = None, dependencies: Iterable[Node] = ()) -> Region: ...
     @overload
     def region(self, work: Body, dependencies: Iterable[Node] = ()) -> Node: ...
-    def region(
-        self, work: Body | None = None, dependencies: Iterable[Node] = ()
-    ) -> Region | Node:
+    def region(self, work: Body | None = None, dependencies: Iterable[Node] = ()) -> Region | Node:
         """Add nodes that run one after another and stand as one.
 
         Parameters
@@ -371,9 +369,7 @@ class DeviceGraphBuilder:
         self._ids(dependencies := tuple(dependencies))
         return RecordingContext(self, dependencies)
 
-    def scalar(
-        self, name: str, dtype: npt.DTypeLike, default: Any, where: str = "node"
-    ) -> Scalar:
+    def scalar(self, name: str, dtype: npt.DTypeLike, default: Any, where: str = "node") -> Scalar:
         """Return a number that each replay may change by keyword.
 
         Parameters
@@ -399,7 +395,9 @@ class DeviceGraphBuilder:
         self._check_open()
         self._check_name(name)
         if where not in ("node", "memory"):
-            raise GraphError(f"scalar {name!r}: where is {where!r}; 'node' and 'memory' are possible")
+            raise GraphError(
+                f"scalar {name!r}: where is {where!r}; 'node' and 'memory' are possible"
+            )
         value = pattern(default, check_dtype(dtype))
         scalar = Scalar(name, value, where, self.context.device)
         self._shared.names[name] = scalar

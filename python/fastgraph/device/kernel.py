@@ -195,7 +195,9 @@ class Pointer:
         kind = check_dtype(dtype)
         for what, value, low in (("address", address, 1), ("nbytes", nbytes, 0)):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-                raise InputError(f"Pointer: {what} is {value!r}; an integer from {low} on is needed")
+                raise InputError(
+                    f"Pointer: {what} is {value!r}; an integer from {low} on is needed"
+                )
         if address % kind.itemsize or nbytes % kind.itemsize or address + nbytes > 1 << 63:
             raise InputError(
                 f"Pointer: {nbytes} bytes at {address:#x} are no {kind} elements of "

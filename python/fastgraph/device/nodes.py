@@ -30,7 +30,9 @@ def as_place(value: Any, device: str, written: bool) -> Any:
         if value.device != device:
             raise InputError(f"{value!r} is on {value.device}, the graph on {device}")
         if isinstance(value, Scalar) and (written or value.where != "memory"):
-            raise InputError(f"{value!r}: only a scalar in memory has bytes, and they are read only")
+            raise InputError(
+                f"{value!r}: only a scalar in memory has bytes, and they are read only"
+            )
         return value
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         raise InputError(f"a buffer or a NumPy array is needed, not {type(value).__name__}")
@@ -97,9 +99,7 @@ def _native(
         params.append(-1)
         accesses.append(Access(place(value, writes), reads, writes))
     params += stored
-    return Work(
-        name, "function", "call_native", tuple(accesses), tuple(params), keep, None, spec
-    )
+    return Work(name, "function", "call_native", tuple(accesses), tuple(params), keep, None, spec)
 
 
 def _python(

@@ -77,9 +77,7 @@ class _Memories:
         self.blocks: list[tuple[Block, int] | None] = []
         self.private: set[int] = set()
 
-    def add(
-        self, kind: str, name: str, nbytes: int, block: Block | None, offset: int = 0
-    ) -> int:
+    def add(self, kind: str, name: str, nbytes: int, block: Block | None, offset: int = 0) -> int:
         self.blocks.append(None if block is None else (block, offset))
         return self.record.add_memory(kind, name, nbytes)
 
@@ -89,7 +87,9 @@ class _Memories:
         return number
 
 
-def record(pendings: list[Pending], shared: Shared, unknown: bool, resolve: bool = False) -> Recorded:
+def record(
+    pendings: list[Pending], shared: Shared, unknown: bool, resolve: bool = False
+) -> Recorded:
     """Make the record of a graph.
 
     Parameters
@@ -179,10 +179,8 @@ def locate_more(
                     located[id(place)] = number, at - start
                     break
         else:
-            located[id(place)] = (
-                record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes),
-                at - block.ptr,
-            )
+            number = record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes)
+            located[id(place)] = number, at - block.ptr
             blocks.append((block, 0))
     return located
 

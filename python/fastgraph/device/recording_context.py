@@ -50,7 +50,9 @@ class RecordingContext:
         """Return a buffer of the graph's own, zero before the first replay, shared with nothing."""
         self._builder._check_open()
         kind = check_dtype(dtype)
-        return self._builder._own(Scratch(check_shape(shape, kind.itemsize), kind, self.device, True))
+        return self._builder._own(
+            Scratch(check_shape(shape, kind.itemsize), kind, self.device, True)
+        )
 
     create_host_buffer = create_buffer
 

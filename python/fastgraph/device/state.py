@@ -1,0 +1,296 @@
+"""What the handles of one executable share: its record, memory, scalars, inputs and lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastgraph._core import buffer, host_graph, isa
+from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.host_graph import HostGraph, HostProgram
+from fastgraph._core.lock import GraphLock
+from fastgraph._core.record import Record
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.inputs import RecordedInput, check_live
+from fastgraph.device.orders import bytes_of, copy_blocks, random_order
+from fastgraph.device.pending import PointerSlot, Scalar
+from fastgraph.device.recording import Recorded, Where
+from fastgraph.device.values import pattern
+from fastgraph.errors import GraphError, InputError
+
+__all__ = ["GraphState", "Settings"]
+
+_T = TypeVar("_T")
+_Array = np.ndarray[Any, np.dtype[Any]]
+Place = tuple[Block, int]
+FOREIGN_KINDS = frozenset(("function", "host", "child", "if", "while", "switch"))
+
+
+class Settings:
+    """What was asked for when the graph was made, and what it was given."""
+
+    __slots__ = ("check", "inputs", "verify")
+
+    def __init__(
+        self, check: str | bool, verify: int, inputs: Sequence[RecordedInput] = ()
+    ) -> None:
+        self.check = check
+        self.verify = verify
+        self.inputs = tuple(inputs)
+
+
+class GraphState:
+    """One executable and what its handles share. All but `record` changes under its lock."""
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        recorded: Recorded,
+        settings: Settings,
+        lock: GraphLock | None = None,
+        arena: Block | None = None,
+    ) -> None:
+        self.context = context
+        self.settings = settings
+        self.record = recorded.record
+        self.works = list(recorded.works)
+        self.outputs = recorded.outputs
+        self.names = recorded.names
+        self.arena = recorded.arena
+        self.private = recorded.private
+        # Of callers' memory only the bindings know: an update may let go of it.
+        kept = [place for place in recorded.places if not isinstance(place, Buffer | np.ndarray)]
+        self.places = kept
+        self.located: dict[int, Where] = {id(p): recorded.located[id(p)] for p in kept}
+        self.twin_places = recorded.twins
+        self.enabled = [True] * len(self.works)
+        self.defaults: dict[str, Any] = {
+            name: held.default if isinstance(held, Scalar) else held.target
+            for name, (held, _) in recorded.names.items()
+        }
+        self.lock = GraphLock() if lock is None else lock
+        self.filled_by: object = None
+        self.caches = 0  # how many caches hold it
+        self.running = False
+        self.verify_left = settings.verify
+        self.updates = 0
+        self.program = HostProgram(self.record, isa.chosen())
+        blocks = [
+            (arena, 0) if arena is not None and number == recorded.arena else place
+            for number, place in enumerate(recorded.blocks)
+        ]
+        self._bind(blocks)
+
+    def clone(self) -> GraphState:
+        """Return another executable of the same graph, with private memory of its own."""
+        twin = GraphState.__new__(GraphState)
+        twin.__dict__.update(self.__dict__)
+
+        def copy() -> None:
+            twin.record = self.record.copy()
+            twin.works, twin.enabled = list(self.works), list(self.enabled)
+            twin.defaults = dict(self.defaults)
+            twin.program = self.program
+            twin.blocks = list(self.blocks)
+
+        self.executable.locked(copy)
+        twin.lock = GraphLock()
+        twin.filled_by = None
+        twin.caches = 0
+        twin.running = False
+        twin.verify_left = self.settings.verify
+        twin._bind([None if i in self.private else p for i, p in enumerate(twin.blocks)])
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """int: bytes of memory of the graph's own."""
+        return sum(self.record.memories[number].nbytes for number in self.private)
+
+    @property
+    def is_plain(self) -> bool:
+        """bool: a replay is one run of the executable and nothing else."""
+        return not (
+            self.twin_places or self.caches or self.verify_left or self.settings.check is True
+        )
+
+    def run(
+        self,
+        token: object,
+        live: tuple[Any, ...],
+        given: Mapping[str, Any],
+        collect: Callable[[], _T] | None = None,
+    ) -> _T | None:
+        """Fill the inputs, run every node once, and return ``collect()``, all as one unit."""
+        arrays = [np.asarray(x) for x in check_live(self.settings.inputs, live)] if live else []
+        values = self.check_names(given)
+
+        def work() -> _T | None:
+            executable = self.executable
+            if not live and self.twins and self.filled_by is not token:
+                raise InputError(
+                    "replay() without inputs is for the handle that gave the last ones; another "
+                    "caller has filled the inputs since, or nobody has: give them"
+                )
+            for twin, array in zip(self.twins, arrays, strict=bool(live)):
+                twin[...] = array
+            if live:
+                self.filled_by = token
+            self.running = True
+            try:
+                self._store(values)
+                self._execute(executable, values)
+                return None if collect is None else collect()
+            finally:
+                self._store({name: self.defaults[name] for name in values})
+                self.running = False
+
+        return self.executable.locked(work)
+
+    def set(self, given: Mapping[str, Any]) -> None:
+        """Change defaults."""
+        values = self.check_names(given)
+
+        def work() -> None:
+            self.defaults.update(values)
+            self._store(values)
+            for name, value in values.items():
+                if isinstance(value, Buffer):
+                    self.blocks[self.names[name][1][0]] = value.block, value.offset
+
+        self.executable.locked(work)
+
+    def check_names(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of scalars and pointers given by name; InputError if one does not fit."""
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in self.names:
+                known = ", ".join(map(repr, self.names)) or "none"
+                raise InputError(f"the graph has no scalar or pointer {name!r}; it has {known}")
+            held = self.names[name][0]
+            if isinstance(held, Scalar):
+                try:
+                    values[name] = pattern(value, held.dtype)
+                except InputError as error:
+                    raise InputError(f"scalar {name!r}: {error}") from None
+                continue
+            if not isinstance(value, Buffer):
+                raise InputError(f"pointer {name!r} takes a Buffer, not {type(value).__name__}")
+            if (value.shape, value.dtype, value.device) != (held.shape, held.dtype, held.device):
+                raise InputError(
+                    f"pointer {name!r} is {held.dtype}{list(held.shape)} on {held.device}, "
+                    f"not {value!r}"
+                )
+            values[name] = value
+        return values
+
+    def collect(self, out: Sequence[_Array] | None) -> tuple[_Array, ...]:
+        """Return the outputs as arrays of the caller's own, or copied to `out`."""
+        arrays = []
+        for i, (memory, offset, shape, dtype) in enumerate(self.outputs):
+            block, start = self.blocks[memory]
+            view = np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
+            if out is None:
+                arrays.append(np.array(view))
+            else:
+                out[i][...] = view
+                arrays.append(out[i])
+        return tuple(arrays)
+
+    def replace(self, record: Record, blocks: list[Place]) -> None:
+        """Take another record over the same private memory; called by work of `locked`."""
+        self.program = HostProgram(record, isa.chosen())
+        self.record = record
+        self._bind(list(blocks))
+        self.updates += 1
+
+    def run_in_order(self, order: Sequence[int]) -> None:
+        """Run the nodes one after another in a legal order."""
+        for node in order:
+            self.executable.run_subset([node], held=True)
+
+    def _bind(self, places: Sequence[Place | None]) -> None:
+        blocks = [
+            (buffer.allocate(self.record.memories[number].nbytes), 0) if place is None else place
+            for number, place in enumerate(places)
+        ]
+        # Foreign code may take long, or wait for another Python thread.
+        foreign = any(node.kind in FOREIGN_KINDS for node in self.record.nodes)
+        executable = host_graph.instantiate(
+            self.program,
+            dict(enumerate(blocks)),
+            release_gil=True if foreign else "auto",
+            lock=self.lock,
+        )
+        self.blocks: list[Place] = blocks
+        self.executable: HostGraph = executable
+        self.twins = [self._view(*place) for place in self.twin_places]
+        self.cells = {
+            name: self._view(*where, (), held.dtype)
+            for name, (held, where) in self.names.items()
+            if isinstance(held, Scalar)
+        }
+        for name, cell in self.cells.items():
+            cell[...] = self.defaults[name]
+
+    def _view(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> _Array:
+        block, start = self.blocks[memory]
+        return np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
+
+    def _store(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            held, (memory, _) = self.names[name]
+            if isinstance(held, PointerSlot):
+                self.executable.bind(memory, value.block, value.offset, held=True)
+            else:
+                self.cells[name][...] = value
+
+    def _execute(self, executable: HostGraph, values: Mapping[str, Any]) -> None:
+        if self.verify_left:
+            self._verify(executable, values)
+        elif self.settings.check is True:
+            for number, node in enumerate(self.record.nodes):
+                try:
+                    executable.run_subset([number], held=True)
+                except BaseException as error:
+                    error.add_note(f"in node {number} {node.name!r} ({node.kind})")
+                    raise
+        else:
+            executable.run(held=True)
+
+    def _verify(self, executable: HostGraph, values: Mapping[str, Any]) -> None:
+        """Run, and run again on copies of all memory, node by node in another legal order."""
+        memories = self.record.memories
+        sizes = [memory.nbytes for memory in memories]
+        places = list(self.blocks)
+        for name, value in values.items():
+            if isinstance(value, Buffer):
+                places[self.names[name][1][0]] = value.block, value.offset
+        copies = copy_blocks(places, sizes)
+        executable.run(held=True)
+        self.verify_left -= 1
+        twin = host_graph.instantiate(self.program, dict(enumerate(copies)))
+        order = random_order(self.record.dependencies(), self.verify_left)
+        for node in order:
+            twin.run_subset([node])
+        spans = [
+            (number, 0, size)
+            for number, size in enumerate(sizes)
+            if memories[number].kind == "buffer"
+        ]
+        for number, offset, shape, dtype in self.outputs:
+            spans.append((number, offset, int(np.prod(shape, dtype=object)) * dtype.itemsize))
+        for number, offset, size in spans:
+            (block, start), (other, at) = places[number], copies[number]
+            seen = bytes_of(block, start + offset, size)
+            wanted = bytes_of(other, at + offset, size)
+            if not np.array_equal(seen, wanted):
+                where = int(np.flatnonzero(seen != wanted)[0])
+                raise GraphError(
+                    f"verify: byte {where} of {memories[number].name!r} is {seen[where]} after the "
+                    f"replay and {wanted[where]} after running node by node in the order "
+                    f"{order[:20]}{'…' if len(order) > 20 else ''}: an edge is missing, or a "
+                    "kernel does not give the same result twice"
+                )
