@@ -434,10 +434,11 @@ def test_a_build_that_raises(ctx, error):
     [
         ({"check": "all"}, fg.InputError),
         ({"check": None}, fg.InputError),
-        ({"check": True}, fg.UnsupportedError),
-        ({"verify": 1}, fg.UnsupportedError),
-        ({"cache": object()}, fg.UnsupportedError),
-        ({"key": 5}, fg.UnsupportedError),
+        ({"check": 1}, fg.InputError),
+        ({"verify": -1}, fg.InputError),
+        ({"verify": True}, fg.InputError),
+        ({"cache": object()}, fg.InputError),
+        ({"key": 5}, fg.InputError),
     ],
     ids=str,
 )
@@ -454,8 +455,9 @@ def test_create_rubbish(ctx):
             fg.DeviceGraph.create(bad, lambda b: None)
         with pytest.raises(fg.InputError, match="build callback"):
             fg.DeviceGraph.create(ctx, None if bad == "cpu" else bad)
-    with pytest.raises(fg.UnsupportedError, match="inputs"):
-        fg.DeviceGraph.create(ctx, lambda b: None, ctx.create_buffer(4))
+    for bad in (3.0, None, "x", [1, 2]):
+        with pytest.raises(fg.InputError, match="graph input"):
+            fg.DeviceGraph.create(ctx, lambda b, x: None, bad)
     with pytest.raises(TypeError, match="graphs are made by"):
         fg.DeviceGraph()
 

@@ -17,44 +17,6 @@ import fastgraph as fg
 from fastgraph._core import counters
 from tests.device.kernels import N, add, fill, inc, scaled
 
-# The numbers of scenarios whose methods are not there yet, with what each waits for.
-NOT_YET = {
-    6: "region",
-    7: "region",
-    8: "region",
-    10: "region",
-    11: "recording_context",
-    13: "create_input_buffer",
-    14: "register_in_place_input",
-    15: "HostValue",
-    16: "DeviceGraphCache",
-    17: "DeviceGraphCache",
-    18: "DeviceGraphCache",
-    19: "DeviceGraphCache",
-    25: "add_if",
-    26: "update",
-    27: "capture",
-    29: "scalar",
-}
-
-
-@pytest.mark.parametrize(("number", "name"), NOT_YET.items())
-def test_not_collected_yet(number, name):
-    """When the method is there, its scenarios must be: this list names nothing that exists."""
-    for owner in (fg, fg.DeviceGraphBuilder, fg.DeviceGraph, fg.DeviceContext):
-        assert not hasattr(owner, name), f"scenario {number} can be collected: {name} exists"
-
-
-def test_every_scenario_is_collected_or_listed():
-    collected = {
-        int(name.split("_")[1][1:])
-        for name in globals()
-        if name.startswith("test_a") and name.split("_")[1][1:].isdigit()
-    }
-    assert collected | set(NOT_YET) == set(range(1, 30))
-    assert collected.isdisjoint(NOT_YET)
-
-
 def test_a1_recording_executes_nothing(ctx, kernels):
     x = ctx.create_buffer(N)
     graph = fg.DeviceGraph.create(ctx, lambda b: fill(b, kernels, x, 5.0))

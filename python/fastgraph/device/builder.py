@@ -58,7 +58,7 @@ class DeviceGraphBuilder:
 
     def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
         self.context = context
-        self._shared = Shared() if outer is None else outer._shared
+        self._shared: Shared = Shared() if outer is None else outer._shared
         self._in_body = outer is not None
         self._pending: list[Pending] = []
         self._nodes: list[Node] = []

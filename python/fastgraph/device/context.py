@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastgraph._core import buffer, pool
+from fastgraph._core import buffer, host_graph, isa, pool
 from fastgraph._core.buffer import Buffer
+from fastgraph._core.host_graph import HostProgram
+from fastgraph.device.nodes import as_place, function_work
+from fastgraph.device.pending import Pending, Scalar, Shared
+from fastgraph.device.recording import record
 from fastgraph.device.values import check_dtype, check_shape, pattern
-from fastgraph.errors import FastGraphWarning, InputError, UnsupportedError
+from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
 
 __all__ = ["CAPABILITIES", "DeviceContext"]
 
@@ -190,6 +194,35 @@ class DeviceContext:
         if not isinstance(dst, Buffer):
             raise InputError(f"memset writes to a buffer, not {type(dst).__name__}")
         np.asarray(dst)[...] = pattern(value, dst.dtype)
+
+    def launch(
+        self,
+        f: Any,
+        *args: Any,
+        grid_dim: int | Sequence[int] = 1,
+        block_dim: int | Sequence[int] = 1,
+    ) -> None:
+        """Call a function now, with the arguments of `DeviceGraphBuilder.add_function`.
+
+        Raises
+        ------
+        InputError, GraphError, UnsupportedError
+            As `DeviceGraphBuilder.add_function`. Nothing was run.
+        """
+
+        def place(value: Any, written: bool) -> Any:
+            found = as_place(value, self.device, written)
+            if not isinstance(found, Buffer | np.ndarray):
+                raise GraphError(f"{found!r} belongs to a graph")
+            return found
+
+        work = function_work(place, self.api, f, args, grid_dim, block_dim)
+        if any(isinstance(access.place, Scalar) for access in work.accesses):
+            raise GraphError("a scalar belongs to a graph; a launch takes numbers")
+        recorded = record([Pending(work.name, work, ())], Shared(), False)
+        blocks = {i: place for i, place in enumerate(recorded.blocks) if place is not None}
+        program = HostProgram(recorded.record, isa.chosen())
+        host_graph.instantiate(program, blocks, release_gil=True).run()
 
     def synchronize(self) -> None:
         """Wait for all work given to this context; on cpu it is already done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class DeviceGraph:
     def create(
         cls,
         ctx: DeviceContext,
-        build: Callable[..., object],
+        build: Callable[Concatenate[DeviceGraphBuilder, ...], object],
         *inputs: Any,
         cache: GraphStore | None = None,
         key: object = None,
@@ -384,7 +384,7 @@ class DeviceGraph:
 
 def _build(
     ctx: DeviceContext,
-    build: Callable[..., object],
+    build: Callable[Concatenate[DeviceGraphBuilder, ...], object],
     inputs: Sequence[Any],
     check: str | bool,
     verify: int,
@@ -416,7 +416,7 @@ def _build(
 def _inlined(state: GraphState, builder: DeviceGraphBuilder) -> Inlined:
     places: dict[int, Any] = {}
     for number, memory in enumerate(state.record.memories):
-        block, offset = state.blocks[number]
+        block, offset = state.version.blocks[number]
         if memory.kind == "scalars":
             kept = buffer.allocate(memory.nbytes)
             np.asarray(buffer.view(kept, 0, (memory.nbytes,), "u1", "cpu"))[:] = np.asarray(

@@ -165,7 +165,7 @@ def operands_of(
 
 
 def locate_more(
-    record: Record, blocks: list[tuple[Block, int] | None], places: list[Any]
+    record: Record, blocks: list[tuple[Block, int]], places: list[Any]
 ) -> dict[int, Where]:
     """Add memories for places that the record does not have yet, without moving any other."""
     located = {}
@@ -173,7 +173,7 @@ def locate_more(
         block, at = _span(place)
         for number, bound in enumerate(blocks):
             # Bytes that a memory holds already stay one memory, for the hazard check.
-            if record.memories[number].kind == "buffer" and bound is not None:
+            if record.memories[number].kind == "buffer":
                 start = bound[0].ptr + bound[1]
                 if start <= at and at + place.nbytes <= start + record.memories[number].nbytes:
                     located[id(place)] = number, at - start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fastgraph._core.record import Record
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import RecordedInput, check_live
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
-from fastgraph.device.pending import PointerSlot, Scalar
+from fastgraph.device.pending import PointerSlot, Scalar, Work
 from fastgraph.device.recording import Recorded, Where
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
@@ -41,8 +41,19 @@ class Settings:
         self.inputs = tuple(inputs)
 
 
+class Version(NamedTuple):
+    """What an update changes, all at once: a clone sees one version or the next."""
+
+    record: Record
+    program: HostProgram
+    works: tuple[Work, ...]
+    enabled: tuple[bool, ...]
+    blocks: tuple[Place, ...]
+    executable: HostGraph
+
+
 class GraphState:
-    """One executable and what its handles share. All but `record` changes under its lock."""
+    """One executable and what its handles share; it changes under its lock alone."""
 
     def __init__(
         self,
@@ -54,8 +65,6 @@ class GraphState:
     ) -> None:
         self.context = context
         self.settings = settings
-        self.record = recorded.record
-        self.works = list(recorded.works)
         self.outputs = recorded.outputs
         self.names = recorded.names
         self.arena = recorded.arena
@@ -65,7 +74,6 @@ class GraphState:
         self.places = kept
         self.located: dict[int, Where] = {id(p): recorded.located[id(p)] for p in kept}
         self.twin_places = recorded.twins
-        self.enabled = [True] * len(self.works)
         self.defaults: dict[str, Any] = {
             name: held.default if isinstance(held, Scalar) else held.target
             for name, (held, _) in recorded.names.items()
@@ -76,33 +84,37 @@ class GraphState:
         self.running = False
         self.verify_left = settings.verify
         self.updates = 0
-        self.program = HostProgram(self.record, isa.chosen())
         blocks = [
             (arena, 0) if arena is not None and number == recorded.arena else place
             for number, place in enumerate(recorded.blocks)
         ]
-        self._bind(blocks)
+        program = HostProgram(recorded.record, isa.chosen())
+        works = tuple(recorded.works)
+        self._bind(program, works, (True,) * len(works), blocks)
 
     def clone(self) -> GraphState:
         """Return another executable of the same graph, with private memory of its own."""
         twin = GraphState.__new__(GraphState)
         twin.__dict__.update(self.__dict__)
-
-        def copy() -> None:
-            twin.record = self.record.copy()
-            twin.works, twin.enabled = list(self.works), list(self.enabled)
-            twin.defaults = dict(self.defaults)
-            twin.program = self.program
-            twin.blocks = list(self.blocks)
-
-        self.executable.locked(copy)
+        now = self.version
         twin.lock = GraphLock()
         twin.filled_by = None
         twin.caches = 0
         twin.running = False
         twin.verify_left = self.settings.verify
-        twin._bind([None if i in self.private else p for i, p in enumerate(twin.blocks)])
+        blocks = [None if i in self.private else place for i, place in enumerate(now.blocks)]
+        twin._bind(now.program, now.works, now.enabled, blocks)
         return twin
+
+    @property
+    def record(self) -> Record:
+        """Record: the nodes as they are now."""
+        return self.version.record
+
+    @property
+    def executable(self) -> HostGraph:
+        """HostGraph: what runs them."""
+        return self.version.executable
 
     @property
     def nbytes(self) -> int:
@@ -122,6 +134,7 @@ class GraphState:
         live: tuple[Any, ...],
         given: Mapping[str, Any],
         collect: Callable[[], _T] | None = None,
+        order: Sequence[int] | None = None,
     ) -> _T | None:
         """Fill the inputs, run every node once, and return ``collect()``, all as one unit."""
         arrays = [np.asarray(x) for x in check_live(self.settings.inputs, live)] if live else []
@@ -141,7 +154,10 @@ class GraphState:
             self.running = True
             try:
                 self._store(values)
-                self._execute(executable, values)
+                if order is None:
+                    self._execute(executable, values)
+                else:
+                    self.run_in_order(order)
                 return None if collect is None else collect()
             finally:
                 self._store({name: self.defaults[name] for name in values})
@@ -154,16 +170,13 @@ class GraphState:
         values = self.check_names(given)
 
         def work() -> None:
-            self.defaults.update(values)
+            self.defaults = {**self.defaults, **values}
             self._store(values)
-            for name, value in values.items():
-                if isinstance(value, Buffer):
-                    self.blocks[self.names[name][1][0]] = value.block, value.offset
 
         self.executable.locked(work)
 
     def check_names(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of scalars and pointers given by name; InputError if one does not fit."""
+        """Return values given by name as scalars and pointers take them, or raise InputError."""
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name not in self.names:
@@ -190,7 +203,7 @@ class GraphState:
         """Return the outputs as arrays of the caller's own, or copied to `out`."""
         arrays = []
         for i, (memory, offset, shape, dtype) in enumerate(self.outputs):
-            block, start = self.blocks[memory]
+            block, start = self.version.blocks[memory]
             view = np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
             if out is None:
                 arrays.append(np.array(view))
@@ -199,33 +212,47 @@ class GraphState:
                 arrays.append(out[i])
         return tuple(arrays)
 
-    def replace(self, record: Record, blocks: list[Place]) -> None:
+    def replace(
+        self,
+        record: Record,
+        works: tuple[Work, ...],
+        enabled: tuple[bool, ...],
+        blocks: Sequence[Place],
+    ) -> None:
         """Take another record over the same private memory; called by work of `locked`."""
-        self.program = HostProgram(record, isa.chosen())
-        self.record = record
-        self._bind(list(blocks))
+        self._bind(HostProgram(record, isa.chosen()), works, enabled, blocks)
         self.updates += 1
 
     def run_in_order(self, order: Sequence[int]) -> None:
-        """Run the nodes one after another in a legal order."""
+        """Run the nodes one after another; called by work of `locked`."""
         for node in order:
             self.executable.run_subset([node], held=True)
 
-    def _bind(self, places: Sequence[Place | None]) -> None:
+    def _bind(
+        self,
+        program: HostProgram,
+        works: tuple[Work, ...],
+        enabled: tuple[bool, ...],
+        places: Sequence[Place | None],
+    ) -> None:
+        memories = program.record.memories
         blocks = [
-            (buffer.allocate(self.record.memories[number].nbytes), 0) if place is None else place
+            (buffer.allocate(memories[number].nbytes), 0) if place is None else place
             for number, place in enumerate(places)
         ]
+        for name, (held, (memory, _)) in self.names.items():
+            if isinstance(held, PointerSlot):
+                target = self.defaults[name]
+                blocks[memory] = target.block, target.offset
         # Foreign code may take long, or wait for another Python thread.
-        foreign = any(node.kind in FOREIGN_KINDS for node in self.record.nodes)
+        foreign = any(node.kind in FOREIGN_KINDS for node in program.record.nodes)
         executable = host_graph.instantiate(
-            self.program,
+            program,
             dict(enumerate(blocks)),
             release_gil=True if foreign else "auto",
             lock=self.lock,
         )
-        self.blocks: list[Place] = blocks
-        self.executable: HostGraph = executable
+        self.version = Version(program.record, program, works, enabled, tuple(blocks), executable)
         self.twins = [self._view(*place) for place in self.twin_places]
         self.cells = {
             name: self._view(*where, (), held.dtype)
@@ -236,7 +263,7 @@ class GraphState:
             cell[...] = self.defaults[name]
 
     def _view(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> _Array:
-        block, start = self.blocks[memory]
+        block, start = self.version.blocks[memory]
         return np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
 
     def _store(self, values: Mapping[str, Any]) -> None:
@@ -264,14 +291,14 @@ class GraphState:
         """Run, and run again on copies of all memory, node by node in another legal order."""
         memories = self.record.memories
         sizes = [memory.nbytes for memory in memories]
-        places = list(self.blocks)
+        places = list(self.version.blocks)
         for name, value in values.items():
             if isinstance(value, Buffer):
                 places[self.names[name][1][0]] = value.block, value.offset
         copies = copy_blocks(places, sizes)
         executable.run(held=True)
         self.verify_left -= 1
-        twin = host_graph.instantiate(self.program, dict(enumerate(copies)))
+        twin = host_graph.instantiate(self.version.program, dict(enumerate(copies)))
         order = random_order(self.record.dependencies(), self.verify_left)
         for node in order:
             twin.run_subset([node])

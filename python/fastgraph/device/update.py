@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph._core import buffer
+from fastgraph._core.buffer import Block
 from fastgraph._core.record import Memory, Record, accesses_of
 from fastgraph.device.nodes import MAKERS, as_place
 from fastgraph.device.pending import Node, PointerSlot, Scalar, Scratch, Work
@@ -21,12 +22,12 @@ __all__ = ["update"]
 def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> None:
     """Make node `node` anew with some of its arguments changed; called by work of `locked`."""
     index = _find(state.record, node)
-    work = state.works[index]
+    work = state.version.works[index]
     if work.kind not in MAKERS:
         raise GraphError(
             f"node {index} ({work.kind} {work.name!r}) has nothing that can be changed"
         )
-    enabled = changes.get("enabled", state.enabled[index])
+    enabled = changes.get("enabled", state.version.enabled[index])
     if not isinstance(enabled, bool):
         raise InputError(f"enabled is {enabled!r}; True and False are possible")
     spec = dict(work.spec)
@@ -47,7 +48,8 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     for access in made.accesses:
         if isinstance(access.place, Scalar) and id(access.place) not in state.located:
             raise GraphError(f"{access.place!r} belongs to another graph")
-    record, blocks = state.record.copy(), list(state.blocks)
+    record = state.record.copy()
+    blocks: list[tuple[Block, int]] = list(state.version.blocks)
     places = [access.place for access in made.accesses]
     located = state.located | locate_more(record, blocks, places)
     old = record.nodes[index]
@@ -63,9 +65,9 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     _drop_unused(state, record, blocks)
     if state.settings.check:
         record.check_hazards()
-    state.replace(record, blocks)
-    state.works[index] = made
-    state.enabled[index] = enabled
+    works, switches = list(state.version.works), list(state.version.enabled)
+    works[index], switches[index] = made, enabled
+    state.replace(record, tuple(works), tuple(switches), blocks)
 
 
 def _find(record: Record, node: int | str) -> int:
