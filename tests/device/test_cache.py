@@ -109,9 +109,7 @@ def test_a17_builds(ctx):
 
 def test_a17_cache_keeps_the_first(ctx):
     x, cache = ctx.create_buffer(4), fg.DeviceGraphCache()
-    one, two = (
-        fg.DeviceGraph.create(ctx, lambda b, v=v: b.add_memset(x, v)) for v in (1.0, 2.0)
-    )
+    one, two = (fg.DeviceGraph.create(ctx, lambda b, v=v: b.add_memset(x, v)) for v in (1.0, 2.0))
     key = cache.make_key(test_a17_builds)
     assert cache.cache(key, one) is one
     present = cache.cache(key, two)

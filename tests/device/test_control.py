@@ -246,9 +246,7 @@ def test_a_body_that_raises(ctx):
 @pytest.mark.parametrize("dtype", ["int32", "float32", "uint64", "bool"])
 def test_conditions_of_another_dtype(ctx, dtype):
     with pytest.raises(fg.InputError, match="one uint32"):
-        fg.DeviceGraph.create(
-            ctx, lambda b: b.add_if(ctx.create_buffer(1, dtype), lambda i: None)
-        )
+        fg.DeviceGraph.create(ctx, lambda b: b.add_if(ctx.create_buffer(1, dtype), lambda i: None))
 
 
 def test_conditions_that_are_no_single_number(ctx):
@@ -491,9 +489,7 @@ def test_child_graphs(ctx, kernels):
     assert graph.nbytes == 4 * N
     with pytest.raises(fg.HazardError, match="'child'"):
         second = fg.DeviceGraph.create(ctx, child)
-        fg.DeviceGraph.create(
-            ctx, lambda b: [b.add_child_graph(second), b.add_memset(x, 1.0)]
-        )
+        fg.DeviceGraph.create(ctx, lambda b: [b.add_child_graph(second), b.add_memset(x, 1.0)])
 
 
 def test_children_that_cannot_be(ctx):

@@ -17,6 +17,7 @@ import fastgraph as fg
 from fastgraph._core import counters
 from tests.device.kernels import N, add, fill, inc, scaled
 
+
 def test_a1_recording_executes_nothing(ctx, kernels):
     x = ctx.create_buffer(N)
     graph = fg.DeviceGraph.create(ctx, lambda b: fill(b, kernels, x, 5.0))

@@ -19,7 +19,7 @@ from tests.layout.sources import (
 # A module of the core imports only rooms of a lower number, and names to its left in its own.
 ROOMS = (
     ("types", "counters", "isa", "driver", "blas"),
-    ("keys", "order", "arena", "record", "checks"),
+    ("codes", "keys", "order", "arena", "record", "checks"),
     ("stream", "buffer", "params", "pool", "lock"),
     ("host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
     ("dispatch", "raw", "step", "lanes"),

@@ -177,4 +177,8 @@ def condition_work(place: Place, kind: str, condition: Any) -> Work:
 
 
 # The kinds that `update` can make anew, by the names of their arguments.
-MAKERS: dict[str, Callable[..., Work]] = {"function": function_work, "copy": copy_work, "memset": memset_work}
+MAKERS: dict[str, Callable[..., Work]] = {
+    "function": function_work,
+    "copy": copy_work,
+    "memset": memset_work,
+}

@@ -10,7 +10,7 @@ import numpy as np
 from fastgraph._core import arena, buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.order import Order
-from fastgraph._core.record import Operand, Record, RecordNode
+from fastgraph._core.record import Memory, Operand, Record, RecordNode
 from fastgraph.device.pending import (
     Access,
     Inlined,
@@ -22,11 +22,13 @@ from fastgraph.device.pending import (
     Work,
 )
 
-__all__ = ["Recorded", "locate_more", "operands_of", "record"]
+__all__ = ["UNUSED", "Recorded", "locate_more", "operands_of", "record"]
 
 # Estimates for one thread: a node, and a byte that it touches in memory.
 NODE_NS = 10.0
 BYTE_NS = 0.1
+# What stays of a memory that an update let go of, so that the others keep their numbers.
+UNUSED = Memory("buffer", "unused", 0)
 SCALAR_BYTES = 8
 
 Where = tuple[int, int]
@@ -179,9 +181,13 @@ def locate_more(
                     located[id(place)] = number, at - start
                     break
         else:
-            number = record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes)
+            number = record.memories.index(UNUSED) if UNUSED in record.memories else len(blocks)
+            record.memories[number:] = [
+                Memory("buffer", f"buffer {number}", block.nbytes),
+                *record.memories[number + 1 :],
+            ]
+            blocks[number:] = [(block, 0), *blocks[number + 1 :]]
             located[id(place)] = number, at - block.ptr
-            blocks.append((block, 0))
     return located
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
-from fastgraph._core.record import Memory, Record, accesses_of
+from fastgraph._core.record import Record, accesses_of
 from fastgraph.device.nodes import MAKERS, as_place
 from fastgraph.device.pending import Node, PointerSlot, Scalar, Scratch, Work
-from fastgraph.device.recording import locate_more, operands_of
+from fastgraph.device.recording import UNUSED, locate_more, operands_of
 from fastgraph.device.state import GraphState
 from fastgraph.errors import GraphError, InputError
 
@@ -91,10 +91,7 @@ def _drop_unused(state: GraphState, record: Record, blocks: list[Any]) -> None:
     used |= {memory for memory, *_ in (*state.outputs, *state.twin_places)}
     used |= {memory for _, (memory, _) in state.names.values()}
     used |= state.private
-    while len(blocks) - 1 not in used and len(blocks) > 1:
-        blocks.pop()
-        record.memories.pop()
-    for number, memory in enumerate(record.memories):
-        if number not in used and memory.nbytes:
-            record.memories[number] = Memory("buffer", "unused", 0)
+    for number in range(len(blocks)):
+        if number not in used:
+            record.memories[number] = UNUSED
             blocks[number] = buffer.allocate(0), 0
