@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 import fastgraph
 from bench import arena, call, codegen, device_graph, matmul, mlp, report, soak
@@ -32,6 +33,11 @@ BENCHES = {
 
 # More than this before the start, and the numbers say more about the others on the machine.
 QUIET_LOAD = 0.5
+
+
+def plain(value: Any) -> object:
+    """A NumPy scalar as JSON takes it."""
+    return value.item()
 
 
 def main() -> int:
@@ -90,7 +96,8 @@ def main() -> int:
             earlier = json.loads(path.read_text("utf-8"))
             if earlier["commit"] == run["commit"] and earlier["quick"] == run["quick"]:
                 run["benches"] = {**earlier["benches"], **run["benches"]}
-        path.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        text_of_run = json.dumps(run, indent=1, ensure_ascii=False, default=plain)
+        path.write_text(text_of_run + "\n", "utf-8")
         print(f"\nraw data: {path.name}")
         if folder == RESULTS:
             report.main([])

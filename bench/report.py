@@ -10,13 +10,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench.outcome import markdown
 
-__all__ = ["DOCUMENTS", "RESULTS", "filled", "newest"]
+__all__ = ["DOCUMENTS", "RESULTS", "ROOT", "filled", "newest", "replaced", "update"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -25,15 +25,20 @@ DOCUMENTS = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 
-def newest(folder: Path = RESULTS) -> dict[str, Any]:
-    """Every benchmark's newest record by name, under ``benches``, each with its run's machine."""
+def newest(folder: Path = RESULTS, key: str = "benches") -> dict[str, Any]:
+    """Every newest record by name, of those that a run keeps under `key`, with that run."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json"), key=lambda path: path.name):
         run = json.loads(path.read_text("utf-8"))
-        about = {key: value for key, value in run.items() if key != "benches"}
-        for name, record in run["benches"].items():
+        about = {name: value for name, value in run.items() if name != key}
+        for name, record in run[key].items():
             found[name] = {**record, "run": {**about, "file": path.name}}
     return found
+
+
+def replaced(document: str, body: Callable[[str], str]) -> str:
+    """`document` with what `body` gives for each block's name in that block."""
+    return BLOCK.sub(lambda match: f"{match[1]}{body(match[2])}\n{match[3]}", document)
 
 
 def filled(document: str, records: Mapping[str, Any]) -> str:
@@ -45,19 +50,16 @@ def filled(document: str, records: Mapping[str, Any]) -> str:
         A marker names no benchmark that there is a result of.
     """
 
-    def block(match: re.Match[str]) -> str:
-        name = match[2]
+    def body(name: str) -> str:
         if not records:
-            body = "Not measured yet."
-        elif name == "machine":
-            body = _machine(records)
-        elif name in records:
-            body = markdown(records[name])
-        else:
-            raise KeyError(f"no result of a benchmark {name!r}; there are {sorted(records)}")
-        return f"{match[1]}{body}\n{match[3]}"
+            return "Not measured yet."
+        if name == "machine":
+            return _machine(records)
+        if name in records:
+            return markdown(records[name])
+        raise KeyError(f"no result of a benchmark {name!r}; there are {sorted(records)}")
 
-    return BLOCK.sub(block, document)
+    return replaced(document, body)
 
 
 def _machine(records: Mapping[str, Any]) -> str:
@@ -78,22 +80,33 @@ def _machine(records: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the documents, or say with ``--check`` whether they are as they would be written."""
-    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
+def update(
+    documents: Mapping[Path, Callable[[str], str]],
+    program: str,
+    description: str | None,
+    arguments: list[str] | None,
+) -> int:
+    """Write `documents`, or say with ``--check`` whether they are as they would be written."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if out of date")
     check = parser.parse_args(arguments).check
-    records = newest()
     changed = []
-    for path in DOCUMENTS:
+    for path, fill in documents.items():
         before = path.read_text("utf-8")
-        after = filled(before, records)
+        after = fill(before)
         if after != before:
             changed.append(path.relative_to(ROOT).as_posix())
             if not check:
                 path.write_text(after, "utf-8")
     print(f"{'out of date' if check else 'written'}: {', '.join(changed) or 'nothing'}")
     return int(check and bool(changed))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The shell command."""
+    records = newest()
+    fill = dict.fromkeys(DOCUMENTS, lambda document: filled(document, records))
+    return update(fill, "bench.report", __doc__, arguments)
 
 
 if __name__ == "__main__":

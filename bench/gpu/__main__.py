@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.gpu.facts import FACTS
 from bench.gpu.floor import FLOOR
 from bench.gpu.native import build, gpu_problem
-from bench.gpu.report import collect
+from bench.gpu.probes import collect
 
 # In the order in which they run: numbers first, while the device is as it was found.
 PARTS = {"floor": FLOOR, "facts": FACTS}

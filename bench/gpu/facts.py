@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from bench.gpu.report import command
+from bench.gpu.probes import command
 
 __all__ = ["FACTS"]
 

@@ -1,95 +1,79 @@
-"""Runs lists of probes, prints what they found, writes it as JSON."""
+"""``python -m bench.gpu.report``: writes the newest findings between the markers of cuda_facts.md.
+
+The document's tables are those of `tables.py`, whose cells name findings in braces (`cells.py`),
+and the lists of `rules.py`. No number and no answer of the driver in them is typed by hand.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
-from bench.gpu.native import (
-    Built,
-    Finding,
-    Outcome,
-    build,
-    code_name,
-    environment,
-    gpu_problem,
-    run,
-)
+from bench.gpu.cells import Probes, Table, answer, cell
+from bench.gpu.rules import CALLS, rules
+from bench.gpu.tables import TABLES
+from bench.outcome import markdown
+from bench.report import RESULTS, ROOT, newest, replaced, update
 
-__all__ = ["collect", "command", "line"]
+__all__ = ["DOCUMENT", "filled", "findings"]
 
-LIMIT_SECONDS = 45.0
+DOCUMENT = ROOT / "docs" / "cuda_facts.md"
 
 
-def line(finding: Finding) -> str:
-    """A finding in one line: yes or no with the driver's word for it, or a number."""
-    note = f"  ({finding.note})" if finding.note else ""
-    if finding.unit == "accepted":
-        answer = "yes" if finding.value else f"no, {finding.code} {code_name(finding.code)}"
-        return f"  {finding.name:<68} {answer}{note}"
-    value = "-" if finding.value is None else f"{finding.value:,.5g}"
-    return f"  {finding.name:<68} {value:>10} {finding.unit}{note}"
-
-
-def collect(title: str, probes: Mapping[str, str], built: Built, out: Path) -> list[Outcome]:
-    """Run `probes`, print each as it ends, and write all of them to `out`."""
-    about = environment()
-    print(f"{title}: {about.get('device')}, {about.get('nvidia_smi')}, {about['date']}")
-    outcomes = []
-    for probe, meaning in probes.items():
-        outcome = run(probe, built, LIMIT_SECONDS)
-        outcomes.append(outcome)
-        print(f"\n{probe}: {meaning} [{outcome.seconds:.1f} s]")
-        for finding in outcome.findings:
-            print(line(finding))
-        if outcome.problem:
-            print(f"  BROKEN: {outcome.problem}")
-        sys.stdout.flush()
-        _write(title, about, outcomes, probes, out)
-    broken = [outcome.probe for outcome in outcomes if outcome.problem]
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    print(f"\n{title}: {len(outcomes)} probes in {seconds:.0f} s, broken: {broken or 'none'}\n")
-    return outcomes
-
-
-def _write(
-    title: str,
-    about: Mapping[str, object],
-    outcomes: list[Outcome],
-    probes: Mapping[str, str],
-    out: Path,
-) -> None:
-    """Written after each probe, so that a run which is cut short keeps what it had."""
-    record = {
-        "what": title,
-        "machine": about,
-        "probes": {o.probe: {"meaning": probes[o.probe], **o.record()} for o in outcomes},
+def findings(records: Mapping[str, Any]) -> Probes:
+    """The findings of each probe, by name."""
+    return {
+        probe: {finding["name"]: finding for finding in record["findings"]}
+        for probe, record in records.items()
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def command(title: str, probes: Mapping[str, str], description: str | None) -> int:
-    """The shell command of a list of probes; its exit status tells whether one is broken."""
-    parser = argparse.ArgumentParser(prog=f"python -m bench.gpu.{title}", description=description)
-    parser.add_argument("names", nargs="*", metavar="PROBE", help="all of them without")
-    parser.add_argument("--out", type=Path, default=Path(f"{title}.json"), help="the JSON file")
-    parser.add_argument("--list", action="store_true", help="print the probes and end")
-    chosen = parser.parse_args()
-    if chosen.list:
-        print("\n".join(f"{name:<24} {meaning}" for name, meaning in probes.items()))
-        return 0
-    unknown = [name for name in chosen.names if name not in probes]
-    if unknown:
-        parser.error(f"no probe is called {', '.join(unknown)}; there are {', '.join(probes)}")
-    if problem := gpu_problem():
-        print(f"there is no GPU to measure: {problem}", file=sys.stderr)
-        return 1
-    wanted = {name: probes[name] for name in chosen.names or probes}
-    with tempfile.TemporaryDirectory() as folder:
-        outcomes = collect(title, wanted, build(Path(folder)), chosen.out)
-    return int(any(outcome.problem for outcome in outcomes))
+def filled(document: str, records: Mapping[str, Any]) -> str:
+    """`document` with every block written from the findings in `records`."""
+    probes = findings(records)
+
+    def body(name: str) -> str:
+        if name == "machine":
+            return _machine(records)
+        if name in TABLES:
+            return markdown(_record(TABLES[name], probes))
+        if name in CALLS:
+            return markdown(rules(CALLS[name], records, answer))
+        raise KeyError(f"no table is called {name!r}; there are {sorted([*TABLES, *CALLS])}")
+
+    return replaced(document, body)
+
+
+def _record(table: Table, probes: Probes) -> dict[str, Any]:
+    cells = [[cell(text, probes, table.probe) for text in row] for row in table.rows]
+    left = table.left or len(table.head)
+    return {"head": table.head, "left": left, "cells": cells, "goals": [], "notes": []}
+
+
+def _machine(records: Mapping[str, Any]) -> str:
+    runs = {record["run"]["file"]: record["run"]["machine"] for record in records.values()}
+    lines = []
+    for file, machine in sorted(runs.items()):
+        driver = (machine["nvidia_smi"] or "unknown").split(",")[0]
+        probes = sum(record["run"]["file"] == file for record in records.values())
+        lines += [
+            f"- {machine['date']}, {probes} probes, raw data in `bench/results/gpu/{file}`",
+            f"  - {machine['device']} ({machine['architecture']}, {machine['multiprocessors']} "
+            f"multiprocessors at up to {machine['clock_khz'] / 1000:.0f} MHz, "
+            f"{machine['memory'] / (1 << 30):.0f} GiB), {machine['processor']}",
+            f"  - driver {driver}, CUDA {machine['cuda']}, {machine['nvcc']}, "
+            f"Python {machine['python']}",
+        ]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The shell command."""
+    records = newest(RESULTS / "gpu", "probes")
+    documents = {DOCUMENT: lambda document: filled(document, records)}
+    return update(documents, "bench.gpu.report", __doc__, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,7 +29,7 @@ cdef extern from "Python.h":
 cdef class CodeNames:
     cdef object code
     cdef tuple module_names              # read by the code, and not bound by it
-    cdef tuple captured                  # for each free variable: whether it counts
+    cdef tuple captured                  # places of the free variables that it does not bind
     cdef frozenset bound_attributes      # bound by the code on any object
 
 cdef CodeNames names_of(object code)

@@ -38,7 +38,8 @@ cdef CodeNames names_of(object code):
     names = CodeNames.__new__(CodeNames)
     names.code = code
     names.module_names = tuple([name for name in read if name not in bound])
-    names.captured = tuple([name not in captured for name in code.co_freevars])
+    names.captured = tuple([
+        place for place, name in enumerate(code.co_freevars) if name not in captured])
     names.bound_attributes = frozenset(attributes)
     while len(_codes) >= MAX_CODES:
         _codes.pop(next(iter(_codes)), None)
@@ -105,8 +106,7 @@ def names(code):
     if not isinstance(code, CodeType):
         raise InputError(f"names takes a code object, not {code!r:.80}")
     cdef CodeNames found = names_of(code)
-    counted = zip(code.co_freevars, found.captured)
-    return found.module_names, tuple([name for name, counts in counted if counts])
+    return found.module_names, tuple([code.co_freevars[place] for place in found.captured])
 
 
 cdef bint same_package(dict module, dict other) except -1:

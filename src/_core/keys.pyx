@@ -542,17 +542,17 @@ cdef class KeyWriter:
         return 0
 
     cdef int put_parts(self, object function) except -1:
-        cdef CodeNames names = names_of(<object> PyFunction_GET_CODE(function))
+        code = <object> PyFunction_GET_CODE(function)
+        cdef CodeNames names = names_of(code)
         cdef PyObject *part = PyFunction_GET_CLOSURE(function)
-        cdef Py_ssize_t i
-        cdef tuple cells
         cdef dict module
-        self.put_identity(names.code)
+        cdef tuple cells
+        cdef Py_ssize_t i
+        self.put_identity(code)
         if part != NULL:
             cells = <tuple> part
-            for i in range(len(cells)):
-                if names.captured[i]:
-                    self.put_optional(PyCell_GET(cells[i]))
+            for i in names.captured:
+                self.put_optional(PyCell_GET(cells[i]))
         self.put_optional(PyFunction_GET_DEFAULTS(function))
         self.put_mapping(items(PyFunction_GET_KW_DEFAULTS(function)), nothing, 0)
         self.put_mapping(
@@ -572,7 +572,8 @@ cdef class KeyWriter:
         """An object, or that there is none: an empty cell, a name that is a builtin."""
         if value == NULL:
             return self.put_tag(b"-")
-        return self.put_value(<object> value, 0)
+        held = <object> value            # whatever runs meanwhile may empty its place
+        return self.put_value(held, 0)
 
     cdef int put_inputs(self, tuple inputs, frozenset arrays, object convert) except -1:
         self.put_word(b"I", len(inputs))
@@ -714,10 +715,9 @@ cdef object integer(value, str caller):
 
 
 cdef tuple checked_shape(shape):
-    if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
     try:
-        sizes = tuple([integer(size, "write_shape") for size in shape])
+        axes = (shape,) if isinstance(shape, (int, np.integer)) else shape
+        sizes = tuple([integer(size, "write_shape") for size in axes])
     except TypeError as error:
         raise InputError(f"write_shape takes a sequence of sizes, not {shape!r:.80}") from error
     for axis, size in enumerate(sizes):

@@ -130,9 +130,9 @@ texts = st.text(st.characters(codec=None), max_size=8)
 sizes = st.lists(st.integers(0, 2**63 - 1), max_size=4).map(tuple)
 dtypes = st.sampled_from([np.dtype(c) for c in "?bBhHiIlLqQefdgFDG"] + [np.dtype(">f4")])
 scalars = st.sampled_from([np.float32(1), np.float64(1), np.int64(1), np.int8(1), np.bool_(True)])
-leaves = (
-    st.none() | st.booleans() | numbers | st.floats() | st.complex_numbers() | texts
-) | (st.binary(max_size=8) | st.just(...) | dtypes | scalars)
+leaves = (st.none() | st.booleans() | numbers | st.floats() | st.complex_numbers() | texts) | (
+    st.binary(max_size=8) | st.just(...) | dtypes | scalars
+)
 plain = st.recursive(
     leaves,
     lambda inner: st.lists(inner, max_size=4).map(tuple) | st.frozensets(inner, max_size=3),
@@ -197,12 +197,12 @@ def test_nan_is_nan() -> None:
 
 
 def test_equal_dtypes_count_as_one() -> None:
-    pairs = [("l", "q"), (">f4", np.dtype("f4").newbyteorder(">")), ("M8[ns]", "M8[ns]")]
-    pairs.append(([("a", "f4"), ("b", "i2")], [("a", "f4"), ("b", "i2")]))  # type: ignore
+    pairs: list[tuple[Any, Any]] = [("l", "q"), (">f4", np.dtype("f4").newbyteorder(">"))]
+    pairs += [("M8[ns]", "M8[ns]"), ([("a", "f4"), ("b", "i2")], [("a", "f4"), ("b", "i2")])]
     for a, b in pairs:
         assert key(("write_dtype", a)) == key(("write_dtype", b))
-    names = ["f4", ">f4", "f8", "i4", "u4", "?", "i1", "M8[ns]", "M8[us]", "m8[ns]", "S3", "U3"]
-    names += ["V8", [("a", "f4")], [("b", "f4")], ("f4", (2,)), "O", "c8"]  # type: ignore
+    names: list[Any] = ["f4", ">f4", "f8", "i4", "u4", "?", "i1", "M8[ns]", "M8[us]", "m8[ns]"]
+    names += ["S3", "U3", "V8", [("a", "f4")], [("b", "f4")], ("f4", (2,)), "O", "c8"]
     assert len({key(("write_dtype", name)) for name in names}) == len(names)
 
 
@@ -283,7 +283,7 @@ def test_a_key_is_opaque_and_immutable() -> None:
     with pytest.raises(TypeError):
         pickle.dumps(a)
     with pytest.raises(AttributeError):
-        a.data = b""  # type: ignore
+        a.data = b""  # type: ignore[attr-defined]
     with pytest.raises(TypeError):
         Key()
 
@@ -293,6 +293,19 @@ def test_hashes_spread() -> None:
     assert len(low) > 980
     tails = {hash(key(("write_bytes", bytes(n)))) for n in range(64)}
     assert len(tails) == 64
+
+
+def test_equal_hashes_are_not_equal_keys() -> None:
+    # The hash forgets what came before a block whose first half is this constant.
+    forget = struct.pack("<Q", 0x94D049BB133111EB)
+    a, b = (key(("write_bytes", head + forget + b"tail")) for head in (b"1234567", b"7654321"))
+    assert hash(a) == hash(b)
+    assert a != b
+
+
+def test_keys_of_many_numbers_all_differ() -> None:
+    keys = [key(("write_int", n)) for n in range(400)]
+    assert not any(a == b for i, a in enumerate(keys) for b in keys[:i])
 
 
 def test_keys_find_each_other_in_a_dictionary() -> None:
@@ -354,7 +367,7 @@ def test_sets_with_functions() -> None:
     assert object_key(both) == object_key(both)
 
 
-# ---- build functions ------------------------------------------------------------------------------
+# ---- build functions -----------------------------------------------------------------------------
 
 
 def make(value: object) -> Callable[[Any], object]:
@@ -366,7 +379,8 @@ def make(value: object) -> Callable[[Any], object]:
 
 def test_closures_of_one_factory_differ_by_what_they_capture() -> None:
     assert function_key(make(1)) == function_key(make(1))
-    assert len({function_key(make(v)) for v in (1, 2, 1.0, True, "1", None, [])}) == 7
+    values: list[object] = [1, 2, 1.0, True, "1", None, []]
+    assert len({function_key(make(value)) for value in values}) == 7
 
 
 def test_another_function_is_another_key() -> None:
@@ -516,8 +530,8 @@ def test_assigned_globals_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_attributes_count_unless_the_function_assigns_them() -> None:
     def factory() -> Any:
         def build(b: Any) -> object:
-            build.calls = 1 + getattr(build, "calls", 0)  # type: ignore
-            return build.scale  # type: ignore
+            build.calls = 1 + getattr(build, "calls", 0)  # type: ignore[attr-defined]
+            return build.scale  # type: ignore[attr-defined]
 
         return build
 
@@ -541,6 +555,29 @@ def test_empty_cells() -> None:
 
     assert function_key(factory(False)) == function_key(factory(False))
     assert function_key(factory(False)) != function_key(factory(True))
+
+
+def test_which_cell_is_empty_counts() -> None:
+    def factory(first: bool) -> Callable[[Any], object]:
+        def build(b: Any) -> object:
+            return one, two
+
+        if first:
+            one = None
+        else:
+            two = None
+        return build
+
+    assert function_key(factory(False)) != function_key(factory(True))
+
+
+def test_which_global_is_missing_counts() -> None:
+    space: dict[str, Any] = {}
+    exec("def build(b):\n    return one, two", space)
+    space["one"] = 1
+    before = function_key(space["build"])
+    space["two"] = space.pop("one")
+    assert function_key(space["build"]) != before
 
 
 def recursive(b: Any) -> object:
@@ -640,7 +677,7 @@ def test_many_codes_are_forgotten_again() -> None:
 def test_what_is_not_callable_is_refused() -> None:
     writer = KeyWriter()
     with pytest.raises(InputError, match="not callable"):
-        write_function(writer, 3)  # type: ignore
+        write_function(writer, 3)  # type: ignore[arg-type]
     assert writer.take_key() == KeyWriter().take_key()
 
 
@@ -654,10 +691,10 @@ def test_names_of_code() -> None:
     assert set(codes.names(build.__code__)[0]) >= {"SCALE", "TABLE"}
     assert "other" not in codes.names(build.__code__)[0]
     with pytest.raises(InputError):
-        codes.names(build)  # type: ignore
+        codes.names(build)  # type: ignore[arg-type]
 
 
-# ---- inputs ---------------------------------------------------------------------------------------
+# ---- inputs --------------------------------------------------------------------------------------
 
 
 class Writes:
@@ -680,10 +717,13 @@ def split(*parts: bytes) -> list[Writes]:
 
 
 def test_one_input_is_never_two() -> None:
-    one, two = Writes(("write_int", 1), ("write_int", 2)), [
-        Writes(("write_int", 1)),
-        Writes(("write_int", 2)),
-    ]
+    one, two = (
+        Writes(("write_int", 1), ("write_int", 2)),
+        [
+            Writes(("write_int", 1)),
+            Writes(("write_int", 2)),
+        ],
+    )
     assert input_key(one) != input_key(*two)
     assert input_key(one) == input_key(Writes(("write_int", 1), ("write_int", 2)))
     assert input_key() != input_key(Writes())

@@ -356,7 +356,7 @@ def test_python_kernels_refuse(ctx, kernels):
             fg.DeviceGraph.create(ctx, lambda b, bad=bad: b.add_function(kernel, bad))
     with pytest.raises(fg.UnsupportedError, match="no body for cpu"):
         fg.DeviceGraph.create(ctx, lambda b: b.add_function(fg.Kernel("k", cuda="source"), x))
-    with pytest.raises(fg.GraphError, match="no body at all|has no body"):
+    with pytest.raises(fg.GraphError, match="has no body"):
         fg.Kernel("k")
     with pytest.raises(fg.GraphError, match="callable"):
         fg.Kernel("k", cpu=5)
@@ -423,7 +423,7 @@ def test_verify_finds_a_missing_edge(ctx, kernels):
 
     fg.DeviceGraph.create(ctx, lambda b: build(b, True), verify=20).replay()
     graph = fg.DeviceGraph.create(ctx, lambda b: build(b, False), check=False, verify=20)
-    with pytest.raises(fg.GraphError, match="verify: byte .* edge is missing"):
+    with pytest.raises(fg.GraphError, match=r"verify: byte .* edge is missing"):
         for _ in range(20):
             graph.replay()
     # Each seed draws an order: both of them come up.

@@ -93,7 +93,8 @@ def test_a13_wrong_inputs_change_nothing(ctx, kernels):
     graph = fg.DeviceGraph.create(ctx, doubling(kernels, 8), np.zeros(8, "f4"))
     graph.replay(np.ones(8, "f4"))
     for bad in (
-        (np.ones(9, "f4"),), (np.ones(8, "f8"),), (np.ones((8, 1), "f4"),), (np.float32(1),), (1.0,),
+        (np.ones(9, "f4"),), (np.ones(8, "f8"),), (np.ones((8, 1), "f4"),), (np.float32(1),),
+        (1.0,),
         (np.ones(8, "f4"), np.ones(8, "f4")), (fg.HostValue(np.ones(8, "f4")),), (None,),
         (fg.InPlace(ctx.create_buffer(8)),), (np.ma.masked_array(np.ones(8, "f4")),),
     ):  # fmt: skip

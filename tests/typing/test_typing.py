@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if importlib.util.find_spec("mypy"):
 
-    def test_mypy():
+    def test_mypy() -> None:
         command = [sys.executable, "-m", "mypy", "--no-incremental"]
         result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr

@@ -338,12 +338,17 @@ def check_live(recorded: Sequence[RecordedInput], live: Sequence[Any]) -> list[B
             "takes as many, or none"
         )
     arrays: list[Buffer | _Array] = []
-    for position, (expected, x) in enumerate(zip(recorded, live, strict=True)):
+    for position, x in enumerate(live):
+        key, twins, _ = expected = recorded[position]
         kind = type(x)
         # The common case, without wrappers and messages.
-        if expected.key is None and (kind is np.ndarray or kind is Buffer):
-            ((shape, dtype, device),) = expected.twins
-            if x.shape == shape and x.dtype == dtype and (kind is np.ndarray or x.device == device):
+        if key is None and (kind is np.ndarray or kind is Buffer):
+            shape, dtype, device = twins[0]
+            if (
+                x.shape == shape
+                and (x.dtype is dtype or x.dtype == dtype)
+                and (kind is np.ndarray or x.device == device)
+            ):
                 arrays.append(x)
                 continue
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Compilation:
     setup: SetUp
     host: HostProgram
     threads: int
-    release_gil: str | bool
+    release_gil: Literal["auto"] | bool
     graph: Graph
 
 

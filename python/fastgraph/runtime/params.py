@@ -15,6 +15,7 @@ from fastgraph._core.params import ParamBlocks, block_of
 from fastgraph.errors import InputError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
+from fastgraph.lower.storage import nbytes_of
 
 __all__ = ["ParamSet", "SetUp"]
 
@@ -67,7 +68,7 @@ class SetUp:
         setup = self.program.setup
         if not results:
             return {}
-        made = {value: buffer.allocate(_nbytes(value), zero=False) for value in results}
+        made = {value: buffer.allocate(nbytes_of(value), zero=False) for value in results}
         bindings: dict[int, Block] = {0: buffer.allocate(setup.arena_nbytes, zero=False)}
         nodes = sorted({i for value in results for i in setup.nodes[value]})
         used = {op.memory for i in nodes for op in setup.record.nodes[i].operands}
@@ -78,7 +79,7 @@ class SetUp:
             if memory in used:
                 # A result that another result is computed from is made anew beside it.
                 bindings[memory] = (
-                    made[value] if value in made else buffer.allocate(_nbytes(value), zero=False)
+                    made[value] if value in made else buffer.allocate(nbytes_of(value), zero=False)
                 )
         executable = host_graph.instantiate(self.host, bindings, self.threads)
         executable.run_subset(nodes)
@@ -157,10 +158,3 @@ class ParamSet:
         other = ParamSet(setup, self.blocks.share(), known)
         other.blocks.replace(made)
         return other, made
-
-
-def _nbytes(value: Value) -> int:
-    count = value.dtype.itemsize
-    for size in value.shape:
-        count *= size
-    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fastgraph._core import isa, pool
 from fastgraph._core.host_graph import HostProgram
@@ -79,7 +80,7 @@ class Session:
         self,
         device: str | None = None,
         threads: int | None = None,
-        release_gil: str | bool = "auto",
+        release_gil: Literal["auto"] | bool = "auto",
     ) -> None:
         if threads is not None and (
             isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024
