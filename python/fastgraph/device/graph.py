@@ -15,7 +15,7 @@ from fastgraph._core.record import Record, RecordNode
 from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input, record_input
-from fastgraph.device.pending import Inlined, Scratch
+from fastgraph.device.pending import Inlined, PointerSlot, Scratch
 from fastgraph.device.recording import record
 from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
@@ -228,10 +228,10 @@ class DeviceGraph:
         GraphError
             The handle is closed, or the graph is a compiled model's and runs through it.
         """
-        state = self._live()
-        check_stream(stream)
-        if live or scalars or not state.is_plain:
-            state.run(self._token, live, scalars)
+        state = self._state
+        if live or scalars or stream is not None or state is None or not state.plain:
+            check_stream(stream)
+            self._live().run(self._token, live, scalars)
         else:
             state.executable.run()
 
@@ -401,9 +401,12 @@ def _build(
         build(builder, *stable)
         builder._check_regions()
         builder._open = False
-        if check:
-            record(builder._pending, builder._shared, check is True, True).record.check_hazards()
         recorded = record(builder._pending, builder._shared, check is True)
+        if check:
+            seen = recorded
+            if any(isinstance(held, PointerSlot) for held, _ in recorded.names.values()):
+                seen = record(builder._pending, builder._shared, check is True, resolve=True)
+            seen.record.check_hazards()
     finally:
         builder._close()
     settings = Settings(check, verify, known)

@@ -49,7 +49,6 @@ class Version(NamedTuple):
     works: tuple[Work, ...]
     enabled: tuple[bool, ...]
     blocks: tuple[Place, ...]
-    executable: HostGraph
 
 
 class GraphState:
@@ -90,6 +89,7 @@ class GraphState:
         ]
         program = HostProgram(recorded.record, isa.chosen())
         works = tuple(recorded.works)
+        self.note_plain()
         self._bind(program, works, (True,) * len(works), blocks)
 
     def clone(self) -> GraphState:
@@ -103,6 +103,7 @@ class GraphState:
         twin.running = False
         twin.verify_left = self.settings.verify
         blocks = [None if i in self.private else place for i, place in enumerate(now.blocks)]
+        twin.note_plain()
         twin._bind(now.program, now.works, now.enabled, blocks)
         return twin
 
@@ -112,21 +113,20 @@ class GraphState:
         return self.version.record
 
     @property
-    def executable(self) -> HostGraph:
-        """HostGraph: what runs them."""
-        return self.version.executable
-
-    @property
     def nbytes(self) -> int:
         """int: bytes of memory of the graph's own."""
         return sum(self.record.memories[number].nbytes for number in self.private)
 
-    @property
-    def is_plain(self) -> bool:
-        """bool: a replay is one run of the executable and nothing else."""
-        return not (
+    def note_plain(self) -> None:
+        """Work out `plain`: whether a replay is one run of the executable and nothing else."""
+        self.plain = not (
             self.twin_places or self.caches or self.verify_left or self.settings.check is True
         )
+
+    def count_cache(self, step: int) -> None:
+        """Note that one more cache holds this graph, or one less."""
+        self.caches += step
+        self.note_plain()
 
     def run(
         self,
@@ -252,7 +252,8 @@ class GraphState:
             release_gil=True if foreign else "auto",
             lock=self.lock,
         )
-        self.version = Version(program.record, program, works, enabled, tuple(blocks), executable)
+        self.executable = executable
+        self.version = Version(program.record, program, works, enabled, tuple(blocks))
         self.twins = [self._view(*place) for place in self.twin_places]
         self.cells = {
             name: self._view(*where, (), held.dtype)
@@ -298,6 +299,7 @@ class GraphState:
         copies = copy_blocks(places, sizes)
         executable.run(held=True)
         self.verify_left -= 1
+        self.note_plain()
         twin = host_graph.instantiate(self.version.program, dict(enumerate(copies)))
         order = random_order(self.record.dependencies(), self.verify_left)
         for node in order:

@@ -186,7 +186,7 @@ class GraphStore:
 
     def _insert(self, key: Key, state: GraphState) -> None:
         self._held[key] = state
-        state.caches += 1
+        state.count_cache(1)
         self._nbytes += state.nbytes
         over = [*self._held]
         for oldest in over:
@@ -200,7 +200,7 @@ class GraphStore:
 
     def _remove(self, key: Key) -> None:
         state = self._held.pop(key)
-        state.caches -= 1
+        state.count_cache(-1)
         self._nbytes -= state.nbytes
 
 

@@ -15,6 +15,8 @@ __all__ = ["check_dims", "check_dtype", "check_shape", "pattern", "word"]
 
 MAX_BYTES = 1 << 47
 MAX_NDIM = 32
+# Every float type holds numbers of this size.
+FEW = 65504.0
 
 
 def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -60,6 +62,8 @@ def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _overflows(value: float, dtype: np.dtype[Any]) -> bool:
+    if -FEW < value < FEW:
+        return False
     with np.errstate(over="ignore"):
         return math.isinf(float(np.array(value, dtype=dtype)))
 
