@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import signal
 import threading
@@ -346,6 +347,47 @@ def test_python_kernels(ctx):
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
     ctx.launch(kernel, y, x, host, 3.0, np.int8(0))
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 3)
+
+
+PLAIN = (
+    "double *out, float a, int8_t b, const float *x, double c, uint8_t d, int64_t e, float f, "
+    "bool g, double h, float i, float j, double k"
+)
+
+
+def test_plain_c_functions(ctx, native_library):
+    pointer = ctypes.cast(native_library.plain, ctypes.c_void_p).value
+    kernel = fg.NativeKernel(pointer, PLAIN, owner=native_library, convention="c")
+    out, x = ctx.create_buffer(13, "float64"), ctx.to_device(np.full(1, 3.5, "f4"))
+    given = [1.25, -100, x, -2.5, 200, -(2**40), 0.5, True, 1e300, -7.5, 3.0, -0.0]
+    want = [0, 1.25, -100, 3.5, -2.5, 200, -(2**40), 0.5, 1, 1e300, -7.5, 3.0, -0.0]
+    ctx.launch(kernel, out, *given)
+    assert out.numpy().tolist() == want
+
+    def build(b):
+        types = {"a": "f4", "b": "i1", "c": "f8", "d": "u1", "e": "i8", "g": "?"}
+        scalars = {n: b.scalar(n, t, {"g": False}.get(n, 0)) for n, t in types.items()}
+        args = list(given)
+        for at, name in ((0, "a"), (1, "b"), (3, "c"), (4, "d"), (5, "e"), (7, "g")):
+            args[at] = scalars[name]
+        b.add_function(kernel, out, *args)
+
+    graph = fg.DeviceGraph.create(ctx, build)
+    graph.replay()
+    assert out.numpy().tolist() == [0, 0, 0, 3.5, 0, 0, 0, 0.5, 0, *want[9:]]
+    graph.replay(a=1.25, b=-100, c=-2.5, d=200, e=-(2**40), g=True)
+    assert out.numpy().tolist() == want
+
+
+@pytest.mark.parametrize(
+    "signature", [", ".join(["int a"] * 7), ", ".join(["float a"] * 9), "half a"]
+)
+def test_plain_c_functions_with_too_much(signature):
+    with pytest.raises(fg.GraphError, match="plain C"):
+        fg.NativeKernel(4096, signature, convention="c")
+    fg.NativeKernel(4096, signature)
+    with pytest.raises(fg.GraphError, match="convention"):
+        fg.NativeKernel(4096, signature, convention="fast")
 
 
 def test_python_kernels_refuse(ctx, kernels):

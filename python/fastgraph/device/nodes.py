@@ -74,32 +74,68 @@ def _native(
     spec: dict[str, Any],
 ) -> Work:
     values = f.check_arguments(args)
-    words = np.array(dims, dtype=np.int32).view(np.int64).tolist()
-    params = [f.pointer, len(values), *words]
-    first_value = len(params) + len(values)
     accesses: list[Access] = []
-    stored: list[int] = []
+    sources: list[tuple[str, int]] = []
     for i, (parameter, value, said) in enumerate(zip(f.parameters, values, declared, strict=True)):
         where = f"kernel {name!r}, argument {i} ({parameter.text})"
         if not parameter.pointer:
             if said is not None:
                 raise InputError(f"{where}: {said!r} is for buffers")
             if isinstance(value, Scalar):
-                params.append(-2)
+                sources.append(("scalar", len(accesses)))
                 accesses.append(Access(value, True, False))
             else:
-                params.append(first_value + len(stored))
-                stored.append(word(value))
+                sources.append(("value", word(value)))
             continue
         reads, writes = True, not parameter.const
         if said is not None:
             if said.writes and parameter.const:
                 raise InputError(f"{where}: {said!r}, but a pointer to const is only read")
             reads, writes = said.reads, said.writes
-        params.append(-1)
+        sources.append(("pointer", len(accesses)))
         accesses.append(Access(place(value, writes), reads, writes))
-    params += stored
-    return Work(name, "function", "call_native", tuple(accesses), tuple(params), keep, None, spec)
+    if f.convention == "c":
+        kernel, params = "call_c", _c_params(f, values, sources)
+    else:
+        kernel, params = "call_native", _array_params(f, dims, sources)
+    return Work(name, "function", kernel, tuple(accesses), params, keep, None, spec)
+
+
+def _array_params(
+    f: NativeKernel, dims: tuple[int, ...], sources: list[tuple[str, int]]
+) -> tuple[int, ...]:
+    """The words of ``call_native``: for each argument where its value lies."""
+    words = np.array(dims, dtype=np.int32).view(np.int64).tolist()
+    params = [f.pointer, len(sources), *words]
+    first_value = len(params) + len(sources)
+    stored: list[int] = []
+    for kind, number in sources:
+        if kind == "value":
+            params.append(first_value + len(stored))
+            stored.append(number)
+        else:
+            params.append(-1 if kind == "pointer" else -2)
+    return (*params, *stored)
+
+
+def _c_params(
+    f: NativeKernel, values: list[Any], sources: list[tuple[str, int]]
+) -> tuple[int, ...]:
+    """The words of ``call_c``: integers and pointers first, each as (source, word)."""
+    ints: list[int] = []
+    floats: list[int] = []
+    for parameter, value, (kind, number) in zip(f.parameters, values, sources, strict=True):
+        words = floats if parameter.is_floating else ints
+        if kind == "pointer":
+            words += (1, number)
+        elif kind == "scalar":
+            signed = value.dtype.kind == "i"
+            words += ((16 if signed else 32) + value.dtype.itemsize, number)
+        else:
+            # A small integer fills its register, as its sign says.
+            words += (0, int(value) if value.dtype.kind in "iub" else number)
+    wrapped = [w - (1 << 64) if w >= 1 << 63 else w for w in (*ints, *floats)]
+    return (f.pointer, len(ints) // 2, len(floats) // 2, *wrapped)
 
 
 def _python(
