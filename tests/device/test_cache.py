@@ -410,3 +410,43 @@ def test_cached_graphs_are_not_changed(ctx, kernels):
     assert (x.numpy() == 3).all()
     graph.replay()
     assert (x.numpy() == 1).all()
+
+
+def test_check_true_sees_what_the_key_does_not(ctx, kernels):
+    """What a mutable object holds is no part of a key; recording again tells."""
+    x, y, cache, held = ctx.create_buffer(N), ctx.create_buffer(N), fg.DeviceGraphCache(), {}
+
+    def build(b):
+        flag = ctx_flag
+        fill(b, kernels, held["out"], held["value"], name="fill")
+        b.add_if(flag, lambda i: [i.add_empty() for _ in range(held["count"])])
+        b.scalar("s", "int32", held["scalar"])
+
+    ctx_flag = ctx.create_buffer(1, "uint32")
+    held.update(out=x, value=1.0, count=1, scalar=1)
+    make = lambda check: fg.DeviceGraph.create(ctx, build, cache=cache, check=check)  # noqa: E731
+    for check in ("known", True):
+        for _ in range(2):
+            make(check)
+    for name, value in (("out", y), ("value", 2.0), ("count", 2), ("scalar", 2)):
+        before, held[name] = held[name], value
+        make("known")
+        with pytest.raises(fg.GraphError, match="the key does not see"):
+            make(True)
+        held[name] = before
+    make(True)
+    assert cache.stats.builds == 2
+
+
+def test_check_true_and_memory_that_build_makes(ctx):
+    """A buffer or array made by build itself is another one each time, and means nothing."""
+    cache, out = fg.DeviceGraphCache(), ctx.create_buffer(4)
+
+    def build(b):
+        b.add_copy(ctx.create_buffer(4), np.ones(4, "f4"))
+        b.add_memset(b.pointer("p", ctx.create_buffer(4)), 1.0)
+        b.add_memset(out, 1.0)
+
+    for _ in range(3):
+        fg.DeviceGraph.create(ctx, build, cache=cache, check=True).replay()
+    assert (out.numpy() == 1).all()

@@ -17,7 +17,7 @@ from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input, record_input
 from fastgraph.device.pending import Inlined, PointerSlot, Scratch
 from fastgraph.device.recording import record
-from fastgraph.device.state import GraphState, Settings
+from fastgraph.device.state import GraphState, Settings, check_same
 from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
 from fastgraph.device.update import update
 from fastgraph.errors import GraphError, InputError, UnsupportedError
@@ -133,7 +133,8 @@ class DeviceGraph:
             Whatever else tells this graph from others of the cache.
         check : "known", True or False
             "known" refuses unordered nodes that touch the same bytes, one of them writing. True
-            takes arguments of unknown use as read and written, and names the node of an error.
+            takes arguments of unknown use as read and written, names the node of an error, and
+            on a hit records again and compares: what the key does not see has not changed.
         verify : int
             So many replays are run again on copies of all memory, node by node in another legal
             order, and the results compared.
@@ -148,6 +149,8 @@ class DeviceGraph:
             See `check`.
         InputError
             A bad option, or an object that is no input.
+        GraphError
+            ``check=True``, and `build` records something else than the cached graph.
         Exception
             What `build` raises comes through as it is. Nothing is left of the graph.
         """
@@ -164,7 +167,16 @@ class DeviceGraph:
             raise InputError(f"cache is a DeviceGraphCache, not {type(cache).__name__}")
         found = key_of(build, inputs, ctx, key, check, verify)
         pool = cache.get_or_create_pool(ctx)
-        state = cache._get_or_build(found, lambda: _build(ctx, build, inputs, check, verify, pool))
+        built: list[GraphState] = []
+
+        def make() -> GraphState:
+            built.append(_build(ctx, build, inputs, check, verify, pool))
+            return built[0]
+
+        state = cache._get_or_build(found, make)
+        if check is True and not built:
+            again = [_build(ctx, build, inputs, check, verify, None) for _ in range(2)]
+            check_same(state, *again)
         return cls._handle(ctx, state)
 
     @property

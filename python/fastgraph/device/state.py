@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from fastgraph._core import buffer, host_graph, isa
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.host_graph import HostGraph, HostProgram
 from fastgraph._core.lock import GraphLock
-from fastgraph._core.record import Record
+from fastgraph._core.record import Record, RecordNode
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import RecordedInput, check_live
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
@@ -20,7 +20,7 @@ from fastgraph.device.recording import Recorded, Where
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
 
-__all__ = ["GraphState", "Settings"]
+__all__ = ["GraphState", "Settings", "check_same"]
 
 _T = TypeVar("_T")
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -323,3 +323,53 @@ class GraphState:
                     f"{order[:20]}{'…' if len(order) > 20 else ''}: an edge is missing, or a "
                     "kernel does not give the same result twice"
                 )
+
+
+def check_same(kept: GraphState, again: GraphState, once_more: GraphState) -> None:
+    """Raise GraphError unless all were recorded alike, their own memory aside.
+
+    What has another address in each of the two new ones was made by the build itself.
+    """
+    wanted, seen, third = _described(kept), _described(again), _described(once_more)
+    for old, new, other in zip(wanted, seen, third, strict=False):
+        if old[:2] != new[:2] or (old.at != new.at and new.at == other.at):
+            raise GraphError(
+                f"the build function now records {new.name!r} where the cached graph has "
+                f"{old.name!r}, or gives it other arguments: it depends on something that the key "
+                "does not see (what a mutable object holds); put that in key= or a HostValue"
+            )
+    if len(seen) != len(wanted):
+        raise GraphError(
+            f"the build function now records {len(seen)} nodes and memories, the cached graph has "
+            f"{len(wanted)}: it depends on something that the key does not see"
+        )
+
+
+class _Described(NamedTuple):
+    name: str
+    what: object
+    at: object = None
+
+
+def _described(state: GraphState) -> list[_Described]:
+    """Every node, memory and named value with what tells it from others."""
+
+    def nodes(some: Sequence[RecordNode]) -> Iterator[_Described]:
+        for node in some:
+            given = () if node.python is None else repr(node.python.arguments)
+            what = (node.kind, node.kernel, node.operands, node.params, node.dependencies, given)
+            yield _Described(node.name, what)
+            for body in node.bodies:
+                yield from nodes(body)
+
+    found = list(nodes(state.record.nodes))
+    for number, memory in enumerate(state.record.memories):
+        block, offset = state.version.blocks[number]
+        at = None if number in state.private else block.ptr + offset
+        found.append(_Described(memory.name, (memory.kind, memory.nbytes), at))
+    for name, value in state.defaults.items():
+        if isinstance(value, Buffer):
+            found.append(_Described(name, (value.shape, value.dtype), value.ptr))
+        else:
+            found.append(_Described(name, value.tobytes()))
+    return found
