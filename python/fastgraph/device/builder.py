@@ -366,8 +366,8 @@ class DeviceGraphBuilder:
     def recording_context(self, dependencies: Iterable[Node] = ()) -> RecordingContext:
         """Return an object that takes a `DeviceContext`'s calls and adds nodes, in order."""
         self._check_open()
-        self._ids(dependencies := tuple(dependencies))
-        return RecordingContext(self, dependencies)
+        before = tuple(self._nodes[number] for number in self._ids(dependencies))
+        return RecordingContext(self, before)
 
     def scalar(self, name: str, dtype: npt.DTypeLike, default: Any, where: str = "node") -> Scalar:
         """Return a number that each replay may change by keyword.
