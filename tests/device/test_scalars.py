@@ -359,3 +359,47 @@ def test_a26_updates_while_another_thread_replays(ctx, kernels):
     thread.join()
     assert (graph.run()[0] == 50).all()
     assert seen <= set(range(1, 51))
+
+
+def test_verify_copies_what_shares_bytes_as_one(ctx, kernels):
+    """A pointer and a buffer that name the same bytes do so in the copies too."""
+    x, y = ctx.create_buffer(N), ctx.create_buffer(N)
+
+    def build(b):
+        with b.region():
+            fill(b, kernels, b.pointer("p", x), 3.0)
+            inc(b, kernels, x, 1.0)
+            b.add_copy(y, x)
+
+    graph = fg.DeviceGraph.create(ctx, build, verify=3)
+    for given in ({}, {"p": y}, {"p": x}):
+        graph.replay(**given)
+    assert (y.numpy() == 4).all()
+
+
+def test_a20_everything_dropped(ctx):
+    """What the graph names lives as long as the graph, whatever else is let go."""
+    out = ctx.create_buffer(4)
+
+    def make():
+        here, host = ctx.to_device(np.full(4, 2, "f4")), np.full(4, 3, "f4")
+        raw = np.full(4, 4, "f4")
+
+        def add_up(grid, block, total, *parts):
+            total[...] = sum(parts)
+
+        def build(b, x):
+            kernel = fg.Kernel("sum", cpu=add_up)
+            place = fg.Pointer(raw.ctypes.data, raw.nbytes, raw, "f4")
+            pointer = b.pointer("p", here)
+            b.add_function(kernel, fg.Out(out), fg.In(x), fg.In(pointer), fg.In(host), place)
+
+        return fg.DeviceGraph.create(ctx, build, np.ones(4, "f4"))
+
+    graph = make()
+    gc.collect()
+    noise = [np.full(4, 99, "f4") for _ in range(1000)]
+    for made in (graph, graph.clone()):
+        made.replay(np.ones(4, "f4"))
+        assert (out.numpy() == 10).all()
+    del noise
