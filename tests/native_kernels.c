@@ -1,6 +1,7 @@
 // Kernels in the ABI of native host kernels: args[i] is the address of argument i's value, so for a
 // pointer the address of a variable that holds it; dims is grid x, y, z, block x, y, z. A node is
 // one call, which does the work of all its threads.
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -45,6 +46,13 @@ void inc(void *const *args, const int32_t dims[6]) {
 // Writes the six dimensions that it was called with.
 void dims(void *const *args, const int32_t dims[6]) {
   memcpy(*(int32_t *const *)args[0], dims, 6 * sizeof(int32_t));
+}
+
+// A plain C function: its arguments are its arguments.
+void plain(double *out, float a, int8_t b, const float *x, double c, uint8_t d, int64_t e, float f,
+           bool g, double h, float i, float j, double k) {
+  const double values[13] = {0, a, b, x[0], c, d, (double)e, f, g, h, i, j, k};
+  memcpy(out, values, sizeof values);
 }
 
 #ifdef __cplusplus

@@ -6,12 +6,17 @@ Two layers on one substrate: device graphs (explicit nodes on stable addresses) 
 
 from fastgraph import ir, onnx
 from fastgraph._core.buffer import Buffer
+from fastgraph._core.keys import Key, KeyWriter
 from fastgraph._core.raw import RawOutput
 from fastgraph._core.step import Step
-from fastgraph.device.builder import DeviceGraphBuilder, Node
+from fastgraph.device.builder import DeviceGraphBuilder
+from fastgraph.device.cache import DeviceGraphCache
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.function import NativeKernel
 from fastgraph.device.graph import DeviceGraph
+from fastgraph.device.inputs import DeviceGraphInput, HostValue, InPlace
+from fastgraph.device.kernel import In, InOut, Kernel, Out, Pointer
+from fastgraph.device.pending import Node
 from fastgraph.errors import (
     CompileError,
     ContextPoisonedError,
@@ -43,16 +48,27 @@ __all__ = [
     "DeviceContext",
     "DeviceGraph",
     "DeviceGraphBuilder",
+    "DeviceGraphCache",
+    "DeviceGraphInput",
     "DriverError",
     "FastGraphError",
     "FastGraphWarning",
     "Graph",
     "GraphError",
     "HazardError",
+    "HostValue",
+    "In",
+    "InOut",
+    "InPlace",
     "InputError",
+    "Kernel",
+    "Key",
+    "KeyWriter",
     "NativeKernel",
     "Node",
+    "Out",
     "OutOfMemoryError",
+    "Pointer",
     "RawOutput",
     "ScopeError",
     "Session",

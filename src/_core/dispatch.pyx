@@ -166,7 +166,7 @@ cdef int check_open(Engine self) except -1:
 
 cdef int Engine_lock(Engine self) except -1:
     cdef HostGraph graph = self.executable       # kept: another thread may close the model
-    cdef bint cut_off = graph.busy
+    cdef bint cut_off = graph.lock.busy
     HostGraph_lock(graph)
     if self.closed:
         HostGraph_unlock(graph)

@@ -1,7 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
-from fastgraph._core.types cimport host_node, host_operand
+from fastgraph._core.lock cimport GraphLock
+from fastgraph._core.types cimport host_control, host_node, host_operand
 
 
 cdef struct signal_watch:
@@ -15,7 +16,15 @@ cdef class HostProgram:
     cdef vector[host_node] nodes
     cdef vector[host_operand] operands
     cdef vector[int64_t] params
-    cdef vector[int64_t] node_ids            # record id of each entry of `nodes`
+    cdef vector[int64_t] node_ids            # top-level record id of each entry of `nodes`
+    cdef vector[uint32_t] first              # first entry of each top-level node, and the end
+    cdef list flat                           # the record node of each entry
+    cdef bint has_control                    # jumps or Python: only `walk` knows them
+
+    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1
+    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
+                           host_control control) except -1
+
     cdef readonly object record
     cdef readonly str isa
     cdef readonly double cost_ns
@@ -31,10 +40,7 @@ cdef class HostGraph:
     cdef vector[void *] args
     cdef list owners
     cdef uint64_t fault
-    cdef bint busy
-    cdef uint32_t busy_forks
-    cdef unsigned long reserved              # the thread that has waited longest, or 0
-    cdef unsigned long owner_thread
+    cdef GraphLock lock
     cdef signal_watch watch
     cdef object __weakref__
 

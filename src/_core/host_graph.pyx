@@ -7,21 +7,27 @@ memory is one store into the table.
 
 from operator import index as as_word
 
+import numpy as np
+
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libcpp.vector cimport vector
 
-from fastgraph._core.buffer cimport Block
+from fastgraph._core.buffer cimport Block, Block_borrow
 from fastgraph._core.counters cimport EXECUTABLES, PROGRAMS, counters_add
 from fastgraph._core.isa cimport isa_lookup
-from fastgraph._core.pool cimport Pool, now_ns, pool_forks, pool_get, pool_nap
-from fastgraph._core.types cimport fg_call, host_node, host_operand
+from fastgraph._core.lock cimport (
+    GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
+from fastgraph._core.pool cimport Pool, now_ns, pool_get
+from fastgraph._core.types cimport (
+    BRANCH_ZERO, CALL, JUMP, PYTHON, SWITCH, fg_call, host_control, host_node, host_operand)
+
+from fastgraph._core.buffer import view
+from fastgraph._core.record import accesses_of
 from fastgraph.errors import GraphError, InputError
 
 
 cdef extern from "Python.h":
-    unsigned long PyThread_get_thread_ident() nogil
     # Under another name: here the exception stays set for the nogil caller to pass on.
     int raise_signals "PyErr_CheckSignals" () noexcept
 
@@ -33,8 +39,6 @@ cdef int32_t MAX_STRIDE = 8
 cdef double SLOW_NS = 50_000.0
 # Below this estimate a run keeps the GIL: handing it over costs more than the run.
 cdef double KEEP_GIL_NS = 200_000.0
-# After so many naps a thread that waits for a graph has it next.
-cdef int PATIENCE = 20
 
 
 cdef class HostProgram:
@@ -62,34 +66,88 @@ cdef class HostProgram:
     def __init__(self, record, str isa not None):
         if self.record is not None:
             raise TypeError("a program is made once")
-        cdef host_node entry
-        cdef host_operand where
-        cdef vector[size_t] first_param
         self.record = record
         self.isa = isa
+        self.flat = []
+        first_param = []
         for index, node in enumerate(record.nodes):
-            if node.kernel is None:
-                continue
-            entry.run = isa_lookup(node.kernel, isa)
-            entry.params = NULL
-            entry.first = <uint32_t> self.operands.size()
-            entry.count = <uint32_t> len(node.operands)
-            entry.parts = node.parts
-            entry.slow = node.cost_ns / node.parts > SLOW_NS
-            for operand in node.operands:
-                where.memory = operand.memory
-                where.offset = operand.offset
-                self.operands.push_back(where)
-            first_param.push_back(self.params.size())
-            for word in node.params:
-                self.params.push_back(as_word(word))
-            self.nodes.push_back(entry)
-            self.node_ids.push_back(index)
-            self.cost_ns += node.cost_ns
-            self.max_parts = max(self.max_parts, entry.parts)
-            self.max_operands = max(self.max_operands, entry.count)
+            self.first.push_back(<uint32_t> self.nodes.size())
+            self.emit(node, index, first_param)
+        self.first.push_back(<uint32_t> self.nodes.size())
         for i in range(<Py_ssize_t> self.nodes.size()):
-            self.nodes[i].params = self.params.data() + first_param[i]
+            self.nodes[i].params = self.params.data() + <Py_ssize_t> first_param[i]
+
+    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1:
+        """Append the entries of one record node, those of its bodies included."""
+        cdef Py_ssize_t at, end
+        if node.kind == "child":
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+        elif node.kind == "if":
+            at = self.append(node, top, first_param, BRANCH_ZERO)
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+            if len(node.bodies) > 1:
+                end = self.append(node, top, first_param, JUMP)
+                self.nodes[at].target = <int32_t> self.nodes.size()
+                for inner in node.bodies[1]:
+                    self.emit(inner, top, first_param)
+                at = end
+            self.nodes[at].target = <int32_t> self.nodes.size()
+        elif node.kind == "while":
+            at = self.append(node, top, first_param, BRANCH_ZERO)
+            for inner in node.bodies[0]:
+                self.emit(inner, top, first_param)
+            end = self.append(node, top, first_param, JUMP)
+            self.nodes[end].target = <int32_t> at
+            self.nodes[at].target = <int32_t> self.nodes.size()
+        elif node.kind == "switch":
+            at = self.append(node, top, first_param, SWITCH)
+            table = self.params.size()
+            self.params.push_back(len(node.bodies))
+            for _ in node.bodies:
+                self.params.push_back(0)
+            jumps = []
+            for number, body in enumerate(node.bodies):
+                self.params[table + 1 + <size_t> number] = <int64_t> self.nodes.size()
+                for inner in body:
+                    self.emit(inner, top, first_param)
+                jumps.append(self.append(node, top, first_param, JUMP))
+            for jump in (at, *jumps):
+                self.nodes[<Py_ssize_t> jump].target = <int32_t> self.nodes.size()
+        elif node.python is not None:
+            self.append(node, top, first_param, PYTHON)
+        elif node.kernel is not None:
+            self.append(node, top, first_param, CALL)
+        return 0
+
+    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
+                           host_control control) except -1:
+        cdef host_node entry
+        cdef host_operand where
+        entry.control = control
+        entry.target = 0
+        entry.run = isa_lookup(node.kernel, self.isa) if control == CALL else NULL
+        entry.params = NULL
+        entry.first = <uint32_t> self.operands.size()
+        entry.count = <uint32_t> len(node.operands)
+        entry.parts = node.parts
+        entry.slow = node.cost_ns / node.parts > SLOW_NS
+        for operand in node.operands:
+            where.memory = operand.memory
+            where.offset = operand.offset
+            self.operands.push_back(where)
+        first_param.append(self.params.size())
+        for word in node.params:
+            self.params.push_back(as_word(word))
+        self.nodes.push_back(entry)
+        self.node_ids.push_back(top)
+        self.flat.append(node)
+        self.cost_ns += node.cost_ns
+        self.max_parts = max(self.max_parts, entry.parts)
+        self.max_operands = max(self.max_operands, entry.count)
+        self.has_control = self.has_control or control != CALL
+        return <Py_ssize_t> self.nodes.size() - 1
 
 
 @cython.no_gc_clear
@@ -101,6 +159,7 @@ cdef class HostGraph:
 
     def __cinit__(self):
         self.program = HostProgram.__new__(HostProgram)
+        self.lock = GraphLock.__new__(GraphLock)
         self.owners = []
         counters_add(EXECUTABLES, 1)
 
@@ -110,8 +169,10 @@ cdef class HostGraph:
     def __dealloc__(self):
         counters_add(EXECUTABLES, -1)
 
-    def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0):
+    def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0, bint held=False):
         """Put `memory` at byte `offset` of `block`, which is kept alive; waits for a run.
+
+        ``held=True`` is for work of `locked`, here as elsewhere.
 
         Raises
         ------
@@ -126,10 +187,10 @@ cdef class HostGraph:
             raise GraphError(
                 f"{spec.kind} {spec.name!r} needs {spec.nbytes} bytes; the block has "
                 f"{block.nbytes - offset} from byte {offset} on")
-        HostGraph_lock(self)
+        HostGraph_enter(self, held)
         self.bases[memory] = <void *> (block.ptr + <uintptr_t> offset)
         self.owners[memory] = block
-        HostGraph_unlock(self)
+        HostGraph_leave(self, held)
 
     def bound(self, Py_ssize_t memory):
         """Return the block that `memory` is bound to, or None."""
@@ -137,7 +198,15 @@ cdef class HostGraph:
             raise GraphError(f"no memory has number {memory}; there are {len(self.owners)}")
         return self.owners[memory]
 
-    def run(self, collect=None):
+    def locked(self, work):
+        """Return ``work()``, called while no run is under way and none can begin."""
+        HostGraph_lock(self)
+        try:
+            return work()
+        finally:
+            HostGraph_unlock(self)
+
+    def run(self, collect=None, bint held=False):
         """Run every node once, wait, and return ``collect()``, called before any other run.
 
         Raises
@@ -149,39 +218,37 @@ cdef class HostGraph:
         KeyboardInterrupt
             Raised between two parts; counts as a run.
         """
-        HostGraph_lock(self)
+        HostGraph_enter(self, held)
         try:
             HostGraph_check_bound(self)
             HostGraph_run(self)
             HostGraph_check_fault(self)
             return None if collect is None else collect()
         finally:
-            HostGraph_unlock(self)
+            HostGraph_leave(self, held)
 
-    def run_subset(self, nodes):
+    def run_subset(self, nodes, bint held=False):
         """Run the nodes with these record ids, in that order, and wait; raises as `run` does."""
-        cdef vector[uint32_t] chosen
-        cdef dict index_of = {
-            self.program.node_ids[i]: i for i in range(<Py_ssize_t> self.program.nodes.size())}
+        cdef vector[uint32_t] ranges
         records = self.program.record.nodes
         memories = set()
         for node in nodes:
             if not 0 <= node < len(records):
                 raise GraphError(f"there is no node {node}; there are {len(records)}")
-            memories.update([operand.memory for operand in records[node].operands])
-            if node in index_of:
-                chosen.push_back(index_of[node])
-        HostGraph_lock(self)
+            memories.update([operand.memory for operand in accesses_of(records[node])])
+            ranges.push_back(self.program.first[<Py_ssize_t> node])
+            ranges.push_back(self.program.first[<Py_ssize_t> node + 1])
+        HostGraph_enter(self, held)
         try:
             for memory in memories:
                 HostGraph_check_memory(self, memory)
             self.fault = 0
             start_watch(self)
             with nogil:
-                walk(self, chosen.data(), chosen.size(), NULL)
+                walk(self, ranges.data(), ranges.size(), NULL)
             HostGraph_check_fault(self)
         finally:
-            HostGraph_unlock(self)
+            HostGraph_leave(self, held)
 
     def run_timed(self):
         """Run every node once; return for each node of the record its time in nanoseconds."""
@@ -199,7 +266,7 @@ cdef class HostGraph:
 
 
 def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1,
-                release_gil="auto"):
+                release_gil="auto", GraphLock lock=None):
     """Resolve a program against memory: one executable, independent of every other one.
 
     Parameters
@@ -211,6 +278,8 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         How many threads may share the work.
     release_gil : bool or "auto"
         "auto" keeps the GIL for work estimated under 200 microseconds.
+    lock : GraphLock, optional
+        Shared by executables of which one may run at a time; else it has its own.
 
     Returns
     -------
@@ -236,39 +305,32 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
     for memory, place in bindings.items():
         block, offset = place if isinstance(place, tuple) else (place, 0)
         self.bind(memory, block, offset)
+    if lock is not None:
+        self.lock = lock                 # only now: a run may hold it
     return self
 
 
 cdef int HostGraph_lock(HostGraph self) except -1:
-    """Take the graph for this thread. The GIL is held on entry and exit, not while waiting."""
-    cdef unsigned long me = PyThread_get_thread_ident()
-    cdef int polls = 0
-    if (self.busy or self.reserved) and self.busy_forks != pool_forks():
-        self.busy = False                # the threads that had it or wanted it are the parent's
-        self.reserved = 0
-    while self.busy or (self.reserved and self.reserved != me):
-        if self.busy and self.owner_thread == me:
-            raise GraphError("this graph is running in this very thread (from a signal handler?)")
-        if polls >= PATIENCE and not self.reserved:
-            self.reserved = me           # else threads that run in a loop keep it for ever
-        try:
-            pool_nap()
-            polls += 1
-            if polls % PATIENCE == 0:
-                PyErr_CheckSignals()
-        except BaseException:
-            if self.reserved == me:
-                self.reserved = 0
-            raise
-    self.reserved = 0
-    self.busy = True
-    self.busy_forks = pool_forks()
-    self.owner_thread = me
+    """Take the graph for this thread, and all graphs that share its lock."""
+    return GraphLock_take(self.lock)
+
+
+cdef int HostGraph_enter(HostGraph self, bint held) except -1:
+    """Take the lock, or check that this thread has it."""
+    if not held:
+        return HostGraph_lock(self)
+    if not GraphLock_is_mine(self.lock):
+        raise GraphError("held=True is for work of `locked`")
     return 0
 
 
+cdef inline void HostGraph_leave(HostGraph self, bint held) noexcept:
+    if not held:
+        HostGraph_unlock(self)
+
+
 cdef void HostGraph_unlock(HostGraph self) noexcept:
-    self.busy = False
+    GraphLock_give(self.lock)
 
 
 cdef int HostGraph_check_bound(HostGraph self) except -1:
@@ -286,7 +348,7 @@ cdef int HostGraph_check_memory(HostGraph self, size_t memory) except -1:
 
 cdef int HostGraph_check_fault(HostGraph self) except -1:
     if self.fault:
-        node = self.program.record.nodes[self.program.node_ids[<Py_ssize_t> self.fault - 1]]
+        node = self.program.flat[<Py_ssize_t> self.fault - 1]
         raise InputError(
             f"node {node.name!r} ({node.label or node.kind}) met an index out of range in this "
             "run's data; the run's outputs are not handed out")
@@ -299,11 +361,11 @@ cdef list HostGraph_run_timed(HostGraph self):
     self.fault = 0
     start_watch(self)
     with nogil:
-        walk(self, NULL, self.program.nodes.size(), times.data())
+        walk_whole(self, times.data())
     HostGraph_check_fault(self)
     result = [0] * len(self.program.record.nodes)
     for i in range(<Py_ssize_t> times.size()):
-        result[self.program.node_ids[i]] = times[i]
+        result[self.program.node_ids[i]] += times[i]
     return result
 
 
@@ -344,11 +406,11 @@ cdef int never(void *state) noexcept nogil:
 cdef int HostGraph_run(HostGraph self) except -1:
     """Run every node once. The lock is held; the GIL is kept or released as the graph says."""
     self.fault = 0
-    if not self.release_gil:
+    if not self.release_gil and not self.program.has_control:
         return walk_kept(self)
     start_watch(self)
     with nogil:
-        walk(self, NULL, self.program.nodes.size(), NULL)
+        walk_whole(self, NULL)
     return 0
 
 
@@ -387,23 +449,55 @@ cdef inline int walk_kept(HostGraph self) except -1:
     return 0
 
 
-cdef int walk(HostGraph self, const uint32_t *subset, size_t n, int64_t *times) except -1 nogil:
-    """`walk_kept` with the GIL released: all nodes or a subset, timed or not, interruptible."""
-    cdef size_t i, index
+cdef int walk_whole(HostGraph self, int64_t *times) except -1 nogil:
+    cdef uint32_t[2] whole
+    whole[0] = 0
+    whole[1] = <uint32_t> self.program.nodes.size()
+    return walk(self, whole, 2, times)
+
+
+cdef int walk(HostGraph self, const uint32_t *ranges, size_t n, int64_t *times) except -1 nogil:
+    """`walk_kept` for everything else: ranges of entries, jumps, Python; timed, interruptible.
+
+    The GIL is released on entry; Python nodes take it.
+    """
+    cdef Pool *pool = NULL
+    cdef size_t at
+    cdef int stopped = 0
+    if self.threads > 1 and self.program.max_parts > 1 and pool_get().acquire(self.threads):
+        pool = pool_get()
+    try:
+        for at in range(0, n, 2):
+            stopped = walk_range(self, pool, ranges[at], ranges[at + 1], times)
+            if stopped:
+                return -1
+    finally:
+        if pool != NULL:
+            pool.release()
+    return 0
+
+
+cdef int walk_range(HostGraph self, Pool *pool, size_t index, size_t end,
+                    int64_t *times) except -1 nogil:
+    """Do the entries from `index` to before `end`; 1, with the exception set, when stopped."""
     cdef void **args = self.args.data()
     cdef const host_node *node
     cdef fg_call call
-    cdef Pool *pool = NULL
     cdef int64_t start = 0
-    cdef bint stopped = False
+    cdef int stopped = 0
     call.args = args
     call.fault = &self.fault
-    if self.threads > 1 and self.program.max_parts > 1 and pool_get().acquire(self.threads):
-        pool = pool_get()
-    for i in range(n):
-        index = subset[i] if subset != NULL else i
+    while index < end and not stopped:
         node = self.program.nodes.data() + index
+        if node.control == PYTHON:
+            call_python(self, index)
+            index += 1
+            continue
         resolve(self, node, args)
+        if node.control != CALL:
+            stopped = look_for_signals(&self.watch)
+            index = next_index(node, index, args)
+            continue
         call.params = node.params
         call.node = index
         call.nparts = <int32_t> node.parts
@@ -413,16 +507,55 @@ cdef int walk(HostGraph self, const uint32_t *subset, size_t n, int64_t *times) 
             start = now_ns()
         if node.parts > 1 and pool != NULL:
             stopped = not pool.run(node.run, call, node.parts, look_for_signals, &self.watch)
+            if pool.orphaned():
+                raise_cut_off()
         else:
             call.part = 0
             while call.part < call.nparts and not stopped:
                 node.run(&call)
                 call.part += 1
-                stopped = look_for_signals(&self.watch) != 0
-        if stopped:
-            break
+                stopped = look_for_signals(&self.watch)
         if times != NULL:
-            times[index] = now_ns() - start
-    if pool != NULL:
-        pool.release()
-    return -1 if stopped else 0
+            times[index] += now_ns() - start
+        index += 1
+    return stopped
+
+
+cdef int raise_cut_off() except -1 with gil:
+    raise GraphError("a fork in a signal handler cut this run off in the child; run it again")
+
+
+cdef inline size_t next_index(const host_node *node, size_t index, void **args) noexcept nogil:
+    """Where the run goes on after a control entry."""
+    cdef uint32_t condition = 0
+    if node.control != JUMP:
+        condition = (<uint32_t *> args[0])[0]
+    if node.control == BRANCH_ZERO and condition != 0:
+        return index + 1
+    if node.control == SWITCH and condition < node.params[0]:
+        return <size_t> node.params[1 + <int64_t> condition]
+    return <size_t> node.target
+
+
+cdef int call_python(HostGraph self, size_t index) except -1 with gil:
+    """Call the Python function of an entry with its arguments as arrays and numbers."""
+    cdef const host_node *node = self.program.nodes.data() + index
+    cdef const host_operand *operand = self.program.operands.data() + node.first
+    cdef Block block
+    record_node = self.program.flat[<Py_ssize_t> index]
+    arguments = []
+    for argument in record_node.python.arguments:
+        if argument[0] == "value":
+            arguments.append(argument[1])
+            continue
+        number = argument[1]
+        memory = operand[<size_t> number].memory
+        block = Block_borrow(
+            <uintptr_t> self.bases[memory] + operand[<size_t> number].offset,
+            record_node.operands[number].nbytes, self.owners[memory])
+        if argument[0] == "array":
+            arguments.append(np.asarray(view(block, 0, argument[2], argument[3], "cpu")))
+        else:
+            arguments.append(np.asarray(view(block, 0, (), argument[2], "cpu"))[()])
+    record_node.python.function(*arguments)
+    return 0

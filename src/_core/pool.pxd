@@ -14,6 +14,7 @@ cdef extern from "pool.hpp" namespace "fastgraph" nogil:
         void set_spin_ns(int64_t spin)
         int64_t spin_ns()
         uint32_t started()
+        bint orphaned()
     int64_t now_ns()
 
 cdef Pool *pool_get() noexcept nogil

@@ -5,6 +5,7 @@ A record names every operand as (memory, byte offset). `instantiate` of a device
 against bindings; the same record can be bound as often as wanted.
 """
 
+from bisect import bisect_left, insort
 from typing import NamedTuple
 
 from fastgraph._core.order import Order
@@ -34,10 +35,14 @@ class Operand(NamedTuple):
 
 
 class RecordNode(NamedTuple):
-    """One node: the host kernel's name (None for an empty node), operands and constants.
+    """One node: the host kernel's name (None where there is none), operands and constants.
 
-    ``kind`` is ``function``, ``copy``, ``memset`` or ``empty``; ``parts`` is into how many slices
-    the work may be cut; ``cost_ns`` is an estimate for one thread; ``label`` names the operator.
+    ``kind`` is ``function``, ``copy``, ``memset``, ``empty``, ``host``, ``child``, ``if``,
+    ``while`` or ``switch``; ``parts`` is into how many slices the work may be cut; ``cost_ns`` is
+    an estimate for one thread; ``label`` names the operator. A ``child`` has one body, done once;
+    an ``if`` one or two, chosen by the uint32 that is its operand; a ``while`` one, done as long
+    as that is not 0; a ``switch`` any number, the one of that number is done. A ``host`` node and
+    a ``function`` without a kernel name call `python` (`PythonCall`).
     """
 
     name: str
@@ -50,10 +55,52 @@ class RecordNode(NamedTuple):
     dependencies: tuple
     label: str
     keep: object
+    bodies: tuple = ()
+    python: object = None
+
+
+class PythonCall(NamedTuple):
+    """A Python callable and its arguments.
+
+    Each argument is ``("value", object)``, ``("array", operand, shape, dtype)`` or
+    ``("scalar", operand, dtype)``, where ``operand`` counts the node's operands.
+    """
+
+    function: object
+    arguments: tuple
 
 
 KINDS = frozenset(
     ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer"))
+
+
+def accesses_of(node):
+    """Return the operands of `node` and of all nodes in its bodies."""
+    found = list(node.operands)
+    for body in node.bodies:
+        for inner in body:
+            found += accesses_of(inner)
+    return found
+
+
+class Spans:
+    """Accesses (start, stop, node) of one memory, sorted by start."""
+
+    __slots__ = ("longest", "spans")
+
+    def __init__(self):
+        self.spans = []
+        self.longest = 0
+
+    def around(self, start, stop):
+        """Return the slice of `spans` in which all that overlap [start, stop) lie."""
+        return (bisect_left(self.spans, (start - self.longest,)),
+                bisect_left(self.spans, (stop,)))
+
+    def add(self, start, stop, node):
+        """Add an access."""
+        insort(self.spans, (start, stop, node))
+        self.longest = max(self.longest, stop - start)
 
 
 class Record:
@@ -84,7 +131,7 @@ class Record:
         return len(self.memories) - 1
 
     def add_node(self, name, kind, kernel, operands, params=(), parts=1, cost_ns=0.0,
-                 dependencies=(), label="", keep=None):
+                 dependencies=(), label="", keep=None, bodies=(), python=None):
         """Add a node and return its id.
 
         Parameters
@@ -96,6 +143,9 @@ class Record:
             Ids of earlier nodes; a node named twice counts once.
         keep : object
             Kept alive as long as the record.
+        bodies : iterable of Record
+            Made by `body`; their nodes.
+        python : PythonCall, optional
 
         Returns
         -------
@@ -125,8 +175,26 @@ class Record:
         if not 1 <= parts <= 0xffff:
             raise GraphError(f"node {name!r}: {parts} parts; 1 to 65535 are possible")
         self.nodes.append(RecordNode(
-            name, kind, kernel, operands, tuple(params), parts, cost_ns, unique, label, keep))
+            name, kind, kernel, operands, tuple(params), parts, cost_ns, unique, label, keep,
+            tuple([tuple(body.nodes) for body in bodies]), python))
         return len(self.nodes) - 1
+
+    def body(self):
+        """Return an empty record over the same memories, for the body of a node of this one."""
+        inner = Record()
+        inner.memories = self.memories
+        return inner
+
+    def replace_node(self, index, node):
+        """Put `node` in the place of node `index`; its dependencies and bodies must be the same."""
+        self.nodes[index] = node
+
+    def copy(self):
+        """Return a record with lists of its own over the same nodes and memories."""
+        twin = Record()
+        twin.memories = list(self.memories)
+        twin.nodes = list(self.nodes)
+        return twin
 
     def dependencies(self):
         """Return for each node the ids that it waits for."""
@@ -144,17 +212,24 @@ class Record:
         HazardError
             Names both nodes and the memory.
         """
-        order = Order(self.dependencies())
+        self._check_list(self.nodes)
+
+    def _check_list(self, nodes):
+        for node in nodes:
+            for body in node.bodies:
+                self._check_list(body)
+        order = Order([node.dependencies for node in nodes])
         if order.total:
             return
         frontiers = {}
-        for i, node in enumerate(self.nodes):
-            for operand in node.operands:
-                if operand.nbytes:
-                    frontier = frontiers.setdefault(operand.memory, ([], []))
-                    self._meet(order, frontier, i, operand)
+        for i, node in enumerate(nodes):
+            for operand in accesses_of(node):
+                # Neither read nor written is what nobody said how it is used.
+                if operand.nbytes and (operand.reads or operand.writes):
+                    frontier = frontiers.setdefault(operand.memory, (Spans(), Spans()))
+                    self._meet(nodes, order, frontier, i, operand)
 
-    def _meet(self, order, frontier, node, operand):
+    def _meet(self, nodes, order, frontier, node, operand):
         """Check one access against the last ones of its memory, then let it replace some.
 
         Nodes come in topological order, so what `node` covers and follows needs no second look:
@@ -164,22 +239,24 @@ class Record:
         start, stop = operand.offset, operand.offset + operand.nbytes
         # A read looks at no other read: many nodes may read one memory in no order.
         for others in (writers, readers) if operand.writes else (writers,):
+            first, last = others.around(start, stop)
             kept = []
-            for access in others:
-                other, low, high = access
-                if other == node or high <= start or stop <= low:
+            for access in others.spans[first:last]:
+                low, high, other = access
+                if other == node or high <= start:
                     kept.append(access)
                     continue
-                ordered = order.before(other, node)
-                if not ordered:
+                if not order.before(other, node):
+                    memory = self.memories[operand.memory]
                     raise HazardError(
-                        f"nodes {self.nodes[other].name!r} and {self.nodes[node].name!r} both "
-                        f"touch bytes of {self.memories[operand.memory].name!r}, one of them "
-                        "writes, and no edge orders them; add a dependency")
+                        f"nodes {other} {nodes[other].name!r} and {node} {nodes[node].name!r} "
+                        f"both touch bytes {max(low, start)} to {min(high, stop)} of "
+                        f"{memory.name!r} ({memory.nbytes} bytes), one of them writes, and no "
+                        "edge orders them; add a dependency")
                 if not (operand.writes and start <= low and high <= stop):
                     kept.append(access)
-            others[:] = kept
+            others.spans[first:last] = kept
         if operand.writes:
-            writers.append((node, start, stop))
+            writers.add(start, stop, node)
         if operand.reads:
-            readers.append((node, start, stop))
+            readers.add(start, stop, node)

@@ -123,7 +123,12 @@ class TestRun:
 
         assert "cannot be read: No such file" in asked(tmp_path / "none.npy")
         (tmp_path / "text.npy").write_text("hello")
-        assert "is no .npy file" in asked(tmp_path / "text.npy")
+        assert asked(tmp_path / "text.npy") == (
+            f"input 'image': {tmp_path / 'text.npy'} is no .npy file of numbers"
+        )
+        for name, data in (("zip", b"PK\x03\x04nothing"), ("cut", b"\x93NUMPY\x01\x00v\x00{'d")):
+            (tmp_path / f"{name}.npy").write_bytes(data)
+            assert asked(tmp_path / f"{name}.npy").endswith("is no .npy file of numbers")
         (tmp_path / "empty.npy").write_bytes(b"")
         assert "is no .npy file" in asked(tmp_path / "empty.npy")
         np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
@@ -131,9 +136,41 @@ class TestRun:
         np.savez(tmp_path / "several.npy", a=np.zeros(1))
         assert "holds several arrays" in asked(tmp_path / "several.npy.npz")
         np.save(tmp_path / "flat.npy", np.zeros(64, "f4"))
-        assert "the model declares (N, 64)" in asked(tmp_path / "flat.npy")
-        np.save(tmp_path / "double.npy", np.zeros((1, 64)))
-        assert "image" in asked(tmp_path / "double.npy", 1)
+        needs = "but the model needs float32 (N, 64)"
+        assert asked(tmp_path / "flat.npy").endswith(f"flat.npy holds float32[64], {needs}")
+        for array, held in (
+            (np.zeros((1, 64)), "float64[1, 64]"),
+            (np.zeros((1, 64), ">f4"), ">f4[1, 64]"),
+            (np.zeros((1, 63), "f4"), "float32[1, 63]"),
+            (np.array("text"), "<U4[]"),
+        ):
+            np.save(tmp_path / "other.npy", array)
+            assert asked(tmp_path / "other.npy").endswith(f"other.npy holds {held}, {needs}")
+
+    def test_an_output_folder_that_cannot_be_is_noticed_first(
+        self, capsys: pytest.CaptureFixture[str], images: str, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "file"
+        file.write_text("")
+        read_only = tmp_path / "read_only"
+        read_only.mkdir(mode=0o500)
+        refusals = {file: f"{file} is a file, not a folder"}
+        refusals[file / "below" / "it"] = refusals[file]
+        if os.geteuid():  # all may be written to by root
+            refusals[read_only / "new"] = f"{read_only} cannot be written to"
+        refusals[tmp_path / ("x" * 1000)] = "File name too long"
+        for folder, message in refusals.items():
+            # The model is not even looked for.
+            found = refused(capsys, 2, "run", "none.onnx", "--output", str(folder))
+            assert found == f"--output {folder}: {message}"
+
+    def test_an_output_that_cannot_be_written(
+        self, capsys: pytest.CaptureFixture[str], images: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "probabilities.npy").mkdir()
+        argv = ["run", DIGITS, "--input", f"image={images}", "--output", str(tmp_path)]
+        assert main(argv) == 2
+        assert capsys.readouterr().err == f"fastgraph: --output {tmp_path}: Is a directory\n"
 
     def test_models_that_cannot_be_used(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -20,7 +20,7 @@ from tests.layout.sources import (
 ROOMS = (
     ("types", "counters", "isa", "driver", "blas"),
     ("codes", "keys", "order", "arena", "record", "checks"),
-    ("stream", "buffer", "params", "pool"),
+    ("stream", "buffer", "params", "pool", "lock"),
     ("host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
     ("dispatch", "raw", "step", "lanes"),
 )

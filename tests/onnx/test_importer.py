@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -61,6 +62,45 @@ def test_initialisers_are_set_parameters_unless_a_shape_needs_them() -> None:
     assert [value.name for value in graph.params] == ["w"]
     found = evaluated(built, x=np.arange(6, dtype="f4").reshape(2, 3))["y"]
     np.testing.assert_array_equal(found, np.arange(6).reshape(3, 2) + np.array([1, 2]))
+
+
+def test_set_param_says_why_an_initialiser_is_a_constant() -> None:
+    built = model(
+        [
+            node("Cast", "half", "h", "cast", to=TensorProto.FLOAT),
+            node("Concat", "rows columns", "shape", "joined", axis=0),
+            node("Reshape", "x shape", "r", "flat"),
+            node("Clip", "r low", "c", "bounded"),
+            node("ReduceSum", "c axes", "s", "summed"),
+            node("Add", "s h", "y", "added"),
+        ],
+        {"x": (2, 3)},
+        initialisers={
+            "rows": np.array([3]),
+            "columns": np.array([2]),
+            "low": np.float32(0),
+            "axes": np.array([1]),
+            "half": np.float16([1]),
+            "unused": np.zeros(2),
+        },
+    )
+    compiled = fg.load(in_bytes(built))
+    fixed = "{!r} is a constant of the model, not a parameter: input {} depends on it and is fixed "
+    for name, reason in {
+        "rows": "'shape' of Reshape 'flat'",
+        "columns": "'shape' of Reshape 'flat'",
+        "axes": "'axes' of ReduceSum 'summed'",
+    }.items():
+        with pytest.raises(fg.InputError, match=re.escape(fixed.format(name, reason))):
+            compiled.set_param(name, np.array([1]))
+    with pytest.raises(
+        fg.InputError, match=r"'half' is a constant .*: it has dtype float16; graphs"
+    ):
+        compiled.clone().set_param("half", np.float16([2]))
+    with pytest.raises(fg.InputError, match="'unused' is an initialiser that nothing"):
+        compiled.set_param("unused", np.zeros(2))
+    with pytest.raises(fg.InputError, match="'x' is an input"):
+        compiled.set_param("x", np.zeros((2, 3), "f4"))
 
 
 def test_old_files_that_list_initialisers_among_inputs() -> None:

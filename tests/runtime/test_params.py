@@ -199,6 +199,15 @@ def test_an_index_out_of_range_names_its_node_and_the_parameters_it_reads(fuse):
         np.testing.assert_array_equal(y, right)
 
 
+@pytest.mark.parametrize("fuse", [True, False])
+def test_an_index_out_of_range_among_constants(fuse):
+    graph = fg.Graph("rows")
+    table, index = graph.constant(np.ones(4, "f4")), graph.constant(np.array([0, 3]))
+    graph.output(graph.input("x", (2,)) + ops.take(table, index + 1, axis=0), "y")
+    with pytest.raises(fg.CompileError, match=r"^node 'take' \(take\) meets .* constants$"):
+        compiled(graph, fuse=fuse)
+
+
 def test_names_that_are_no_parameters():
     graph = models.layer()
     graph.scalar("pos", "int32", default=0)

@@ -47,7 +47,7 @@ BAD = {
     "none": ({"shift": None}, "scalar 'shift'"),
     "unknown": ({"shift": 1, "size": 2}, r"no scalar 'size'; its scalars are \['scale', 'shift'\]"),
     "an input": ({"shift": 1, "x": X}, "no scalar 'x'"),
-    "float for an integer": ({"shift": 1.0}, "scalar 'shift' is int64 and takes an int from .*, not 1.0"),
+    "float for an integer": ({"shift": 1.0}, "'shift' is int64 and takes an int from .*, not 1.0"),
     "too large": ({"shift": 2**63}, "takes an? .*, not "),
     "too small": ({"shift": -(2**63) - 1}, "takes an? .*, not "),
     "bool": ({"shift": True}, "takes an int from .*, not True"),

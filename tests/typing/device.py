@@ -31,7 +31,32 @@ assert_type(graph, fg.DeviceGraph)
 graph.replay()
 assert_type(graph.run(), tuple[Array, ...])
 assert_type(graph.clone(), fg.DeviceGraph)
+graph.set(step=2.0)
+graph.update("copy", src=a, enabled=True)
+assert_type(graph.to_dot(), str)
 graph.close()
+
+
+def build_more(builder: fg.DeviceGraphBuilder, x: fg.Buffer, n: Array) -> None:
+    """Record one of everything."""
+    kernel = fg.Kernel("double", cpu=lambda grid, block, out, x: None)
+    with builder.region() as region:
+        builder.add_function(kernel, fg.Out(a), fg.In(x), grid_dim=(4, 1))
+        builder.add_host_function(lambda: None)
+    assert_type(region.node, fg.Node)
+    assert_type(builder.region(build, dependencies=[region.node]), fg.Node)
+    builder.add_while(a, lambda inner: inner.add_empty())
+    builder.add_switch(a, [build, build])
+    builder.add_output(a)
+    recording = builder.recording_context()
+    recording.memset(recording.create_buffer(4), 1.0)
+
+
+cache = fg.DeviceGraphCache(max_graphs=2, max_bytes=None)
+assert_type(cache.stats.hits, int)
+cached = fg.DeviceGraph.create(ctx, build_more, a, fg.HostValue(3), cache=cache, key="k")
+assert_type(cached.run(a, fg.HostValue(3), step=1.0), tuple[Array, ...])
+assert_type(cache.lookup(cache.make_key(build, a)), fg.DeviceGraph | None)
 
 error = fg.DriverError("no memory", code=2, name="OUT_OF_MEMORY")
 assert_type(error.code, int)

@@ -1,5 +1,7 @@
-from collections.abc import Iterable
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 class Memory(NamedTuple):
     kind: str
@@ -24,6 +26,14 @@ class RecordNode(NamedTuple):
     dependencies: tuple[int, ...]
     label: str
     keep: object
+    bodies: tuple[tuple[RecordNode, ...], ...] = ()
+    python: PythonCall | None = None
+
+class PythonCall(NamedTuple):
+    function: Callable[..., object]
+    arguments: tuple[tuple[Any, ...], ...]
+
+def accesses_of(node: RecordNode) -> list[Operand]: ...
 
 KINDS: frozenset[str]
 
@@ -45,7 +55,12 @@ class Record:
         dependencies: Iterable[int] = (),
         label: str = "",
         keep: object = None,
+        bodies: Iterable[Record] = (),
+        python: PythonCall | None = None,
     ) -> int: ...
+    def body(self) -> Record: ...
+    def replace_node(self, index: int, node: RecordNode) -> None: ...
+    def copy(self) -> Record: ...
     def dependencies(self) -> list[tuple[int, ...]]: ...
     def edges(self) -> list[tuple[int, int]]: ...
     def check_hazards(self) -> None: ...

@@ -88,8 +88,10 @@ def _parser() -> argparse.ArgumentParser:
         "--repeat", type=_count, metavar="N", help="timed calls; default: about a second of them"
     )
     ran.add_argument(
-        "--output", type=Path, metavar="DIR", help="write every output there as NAME.npy"
-    )
+        "--output", type=Path, metavar="DIR",
+        help="write every output there as NAME.npy; in NAME every run of characters other than "
+        "letters, digits, '_', '.' and '-' becomes '_'",
+    )  # fmt: skip
     ran.set_defaults(command=run.command)
 
     told = commands.add_parser("info", help="what this build holds and this machine offers")

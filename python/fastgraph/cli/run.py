@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from fastgraph.cli.peers import OnnxRuntimeModel, has_onnx_runtime, onnx_runtime
 from fastgraph.cli.report import latency_rows, measure, memory_line, slowest_rows
 from fastgraph.onnx.importer import DeclaredInput, declared_inputs, from_model
 from fastgraph.onnx.proto import read_model
+from fastgraph.onnx.registry import SUPPORTED_NAMES
 from fastgraph.runtime.compiled import CompiledGraph
 from fastgraph.runtime.session import Session
 
@@ -31,6 +34,8 @@ PROFILED_RUNS = 20
 def command(arguments: argparse.Namespace) -> None:
     """Load, run once, write, time."""
     path: Path = arguments.model
+    if arguments.output is not None:
+        _check_folder(arguments.output)
     session = Session(arguments.device, threads=arguments.threads)
     parsed = read_model(path)
     declared = declared_inputs(parsed)
@@ -80,20 +85,40 @@ def _read_inputs(
     if missing:
         raise Failure(f"no --input given for {', '.join(map(repr, missing))}; {needs}")
     files = dict(given)
-    return {name: _read_array(name, files[name]) for name in wanted}
+    return {want.name: _read_array(want, files[want.name]) for want in declared}
 
 
-def _read_array(name: str, file: Path) -> Array:
+def _read_array(want: DeclaredInput, file: Path) -> Array:
+    name = want.name
     try:
-        array = np.load(file, allow_pickle=False)
+        with file.open("rb") as opened:  # which NumPy leaves open where it fails
+            array = np.load(opened, allow_pickle=False)
     except OSError as error:
         raise Failure(f"input {name!r}: {file} cannot be read: {error.strerror}") from error
-    except (ValueError, EOFError) as error:
-        raise Failure(f"input {name!r}: {file} is no .npy file of numbers: {error}") from error
+    # NumPy takes what it does not know for a pickle, and its message advises to load that.
+    except (ValueError, EOFError, MemoryError, BadZipFile) as error:
+        raise Failure(f"input {name!r}: {file} is no .npy file of numbers") from error
     if not isinstance(array, np.ndarray):
         array.close()
         raise Failure(f"input {name!r}: {file} holds several arrays; save one with numpy.save")
+    if not _fits(array, want):
+        held = f"{array.dtype}{list(array.shape)}"
+        raise Failure(f"input {name!r}: {file} holds {held}, but the model needs {want}")
     return array
+
+
+def _fits(array: Array, want: DeclaredInput) -> bool:
+    """Whether the array has the dtype, the rank and the sizes that the model declares."""
+    # An input of any other dtype is refused with the model, for a better reason.
+    if want.dtype in SUPPORTED_NAMES and array.dtype != np.dtype(want.dtype):
+        return False
+    return want.dims is None or (
+        len(want.dims) == array.ndim
+        and all(
+            not isinstance(dim, int) or dim == size
+            for dim, size in zip(want.dims, array.shape, strict=True)
+        )
+    )
 
 
 def _range(array: Array) -> str:
@@ -103,7 +128,26 @@ def _range(array: Array) -> str:
     return f", from {low:.6g} to {high:.6g}" if array.dtype.kind == "f" else f", {low} to {high}"
 
 
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written to before time is spent; makes nothing."""
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise Failure(f"--output {folder}: {error.strerror}") from error
+    if not there.is_dir():
+        raise Failure(f"--output {folder}: {there} is a file, not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise Failure(f"--output {folder}: {there} cannot be written to")
+
+
 def _write(folder: Path, names: list[str], outputs: tuple[Array, ...]) -> None:
+    try:
+        _save(folder, names, outputs)
+    except OSError as error:
+        raise Failure(f"--output {folder}: {error.strerror or error}") from error
+
+
+def _save(folder: Path, names: list[str], outputs: tuple[Array, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     taken: set[str] = set()
     for index, (name, array) in enumerate(zip(names, outputs, strict=True)):

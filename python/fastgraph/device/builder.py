@@ -2,100 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fastgraph._core import arena, buffer
-from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.order import Order
-from fastgraph._core.record import Operand, Record
-from fastgraph.device.context import DeviceContext, check_dtype, check_shape
-from fastgraph.device.function import NativeKernel
-from fastgraph.device.values import pattern
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Buffer
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.inputs import as_input
+from fastgraph.device.nodes import (
+    as_place,
+    condition_work,
+    copy_work,
+    function_work,
+    host_work,
+    memset_work,
+)
+from fastgraph.device.pending import (
+    Inlined,
+    Node,
+    Pending,
+    PointerSlot,
+    Scalar,
+    Scratch,
+    Shared,
+    Work,
+)
+from fastgraph.device.recording_context import RecordingContext
+from fastgraph.device.region import Region
+from fastgraph.device.values import check_dtype, check_shape, pattern
 from fastgraph.errors import GraphError, InputError, ScopeError, UnsupportedError
 
-__all__ = ["DeviceGraphBuilder", "Node", "Scratch"]
+__all__ = ["DeviceGraphBuilder"]
 
-# Estimates for one thread: a node, and a byte that it touches in memory.
-NODE_NS = 10.0
-BYTE_NS = 0.1
-
-
-class Node:
-    """A node of the graph being built: what `dependencies=` takes.
-
-    Attributes
-    ----------
-    id : int
-        Its number, in the order of adding.
-    name : str
-    """
-
-    __slots__ = ("_builder", "id", "name")
-
-    def __init__(self, builder: DeviceGraphBuilder, id: int, name: str) -> None:
-        self._builder = builder
-        self.id = id
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<Node {self.id} {self.name!r}>"
-
-
-class Scratch:
-    """Memory of the graph's own, given an address after the build; made by `create_buffer`."""
-
-    __slots__ = ("device", "dtype", "nbytes", "shape")
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: str) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
-        self.nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-
-    def __repr__(self) -> str:
-        return f"<Scratch {self.dtype}{list(self.shape)}>"
-
-
-class _Access(NamedTuple):
-    place: Any  # Buffer | Scratch | ndarray
-    reads: bool
-    writes: bool
-
-
-class _Pending(NamedTuple):
-    name: str
-    kind: str
-    kernel: str | None
-    accesses: list[_Access]
-    params: tuple[int, ...]
-    dependencies: tuple[int, ...]
-    keep: object
+Body = Callable[["DeviceGraphBuilder"], object]
+# Keywords of replay and run that no scalar can be called.
+TAKEN_NAMES = frozenset(("stream", "out", "self"))
 
 
 class DeviceGraphBuilder:
     """Writes the nodes of one `DeviceGraph`; valid inside its build callback only.
 
-    Every ``add_*`` takes ``dependencies=`` (nodes that must be done before; none makes a root) and
-    ``name=``, and returns a `Node`. A call that raises adds nothing.
+    Every ``add_*`` takes ``dependencies=`` (nodes that must be done before; none makes a root, or
+    in a region the next of it) and ``name=``, and returns a `Node`. A call that raises adds
+    nothing.
 
     Attributes
     ----------
     context : DeviceContext
     nodes : list of Node
-    num_outputs : int
+    num_inputs, num_outputs : int
     """
 
-    def __init__(self, context: DeviceContext) -> None:
+    def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
         self.context = context
-        self._pending: list[_Pending] = []
+        self._shared: Shared = Shared() if outer is None else outer._shared
+        self._in_body = outer is not None
+        self._pending: list[Pending] = []
         self._nodes: list[Node] = []
-        self._scratch: dict[int, Scratch] = {}
-        self._outputs: list[Buffer | Scratch] = []
+        self._region: Region | None = None
         self._open = True
+        self._busy = False  # a body is being built by a builder of its own
 
     @property
     def nodes(self) -> list[Node]:
@@ -103,13 +72,23 @@ class DeviceGraphBuilder:
         return list(self._nodes)
 
     @property
+    def num_nodes(self) -> int:
+        """int: how many nodes were added so far."""
+        return len(self._nodes)
+
+    @property
+    def num_inputs(self) -> int:
+        """int: copied and in-place inputs so far."""
+        return len(self._shared.twins) + len(self._shared.inputs)
+
+    @property
     def num_outputs(self) -> int:
         """int: how often `add_output` was called."""
-        return len(self._outputs)
+        return len(self._shared.outputs)
 
     def add_function(
         self,
-        f: NativeKernel,
+        f: Any,
         *args: Any,
         grid_dim: int | Sequence[int] = 1,
         block_dim: int | Sequence[int] = 1,
@@ -118,6 +97,7 @@ class DeviceGraphBuilder:
         cooperative: bool = False,
         priority: int | None = None,
         programmatic: bool = False,
+        constant_memory: object = None,
         dependencies: Iterable[Node] = (),
         name: str | None = None,
     ) -> Node:
@@ -125,12 +105,13 @@ class DeviceGraphBuilder:
 
         Parameters
         ----------
-        f : NativeKernel
+        f : NativeKernel or Kernel
         *args
-            A buffer for each pointer, a number for each value, as `f` declares them.
+            A buffer for each pointer, a number or a `scalar` for each value. `In`, `Out` and
+            `InOut` around a buffer say what the function does to it.
         grid_dim, block_dim : int or sequence of up to 3 int
             Positive; handed to the kernel as they are.
-        cluster_dim, shared_mem_bytes, cooperative
+        cluster_dim, shared_mem_bytes, cooperative, constant_memory
             Not on cpu: UnsupportedError when used.
         priority, programmatic
             Hints without effect on cpu.
@@ -153,34 +134,12 @@ class DeviceGraphBuilder:
             The build is over.
         """
         self._check_open()
-        if not isinstance(f, NativeKernel):
-            raise UnsupportedError(f"the cpu runs NativeKernel functions, not {type(f).__name__}")
-        if cluster_dim is not None or shared_mem_bytes or cooperative:
-            raise UnsupportedError("the cpu has no clusters, shared memory or cooperative launches")
-        dims = (*check_dims("grid_dim", grid_dim), *check_dims("block_dim", block_dim))
-        values = f.check_arguments(args)
-        words = np.array(dims, dtype=np.int32).view(np.int64).tolist()
-        params = [f.pointer, len(values), *words]
-        first_value = len(params) + len(values)
-        accesses: list[_Access] = []
-        stored: list[int] = []
-        for parameter, value in zip(f.parameters, values, strict=True):
-            if parameter.pointer:
-                params.append(-1)
-                place = self._place(value, written=not parameter.const)
-                accesses.append(_Access(place, True, not parameter.const))
-            else:
-                params.append(first_value + len(stored))
-                stored.append(_word(value))
-        return self._add(
-            f.name if name is None else name,
-            "function",
-            "call_native",
-            accesses,
-            (*params, *stored),
-            dependencies,
-            f,
-        )
+        if cluster_dim is not None or shared_mem_bytes or cooperative or constant_memory:
+            raise UnsupportedError(
+                "the cpu has no clusters, shared memory, constant memory or cooperative launches"
+            )
+        work = function_work(self._place, self.context.api, f, args, grid_dim, block_dim)
+        return self._add(name, work, dependencies)
 
     def add_copy(
         self, dst: Any, src: Any, *, dependencies: Iterable[Node] = (), name: str | None = None
@@ -191,26 +150,19 @@ class DeviceGraphBuilder:
         ------
         InputError
             Sizes or dtypes differ, `dst` is read-only, a host array is not dense.
+        UnsupportedError
+            A host array inside the body of a conditional.
         GraphError, ScopeError
             As `add_function`.
         """
         self._check_open()
-        source, target = self._place(src), self._place(dst, written=True)
-        if source.nbytes != target.nbytes or source.dtype != target.dtype:
-            raise InputError(
-                f"copy of {source.dtype}{list(source.shape)} ({source.nbytes} bytes) to "
-                f"{target.dtype}{list(target.shape)} ({target.nbytes} bytes)"
+        if self._in_body and (isinstance(dst, np.ndarray) or isinstance(src, np.ndarray)):
+            raise UnsupportedError(
+                "add_copy: inside a body no copy has a host array on either side, for a GPU cannot "
+                "read pageable memory by itself; use a buffer"
             )
-        accesses = [_Access(target, False, True), _Access(source, True, False)]
-        return self._add(
-            "copy" if name is None else name,
-            "copy",
-            "copy_bytes",
-            accesses,
-            (source.nbytes,),
-            dependencies,
-            None,
-        )
+        work = copy_work(self._place, self.context.api, dst, src)
+        return self._add(name, work, dependencies)
 
     def add_memset(
         self, dst: Any, value: Any, *, dependencies: Iterable[Node] = (), name: str | None = None
@@ -225,19 +177,8 @@ class DeviceGraphBuilder:
             As `add_function`.
         """
         self._check_open()
-        target = self._place(dst, written=True)
-        element = pattern(value, target.dtype)
-        params = (target.nbytes, target.dtype.itemsize, _word(element))
-        accesses = [_Access(target, False, True)]
-        return self._add(
-            "memset" if name is None else name,
-            "memset",
-            "set_bytes",
-            accesses,
-            params,
-            dependencies,
-            None,
-        )
+        work = memset_work(self._place, self.context.api, dst, value)
+        return self._add(name, work, dependencies)
 
     def add_empty(self, *, dependencies: Iterable[Node] = (), name: str | None = None) -> Node:
         """Add a node that does nothing but wait for others.
@@ -248,16 +189,246 @@ class DeviceGraphBuilder:
             As `add_function`.
         """
         self._check_open()
-        return self._add(
-            "empty" if name is None else name, "empty", None, [], (), dependencies, None
-        )
+        return self._add(name, Work("empty", "empty", None, ()), dependencies)
+
+    def add_host_function(
+        self,
+        f: Callable[[], object],
+        *,
+        dependencies: Iterable[Node] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Add a call of ``f()`` on the host; what it raises comes out of the replay.
+
+        Raises
+        ------
+        UnsupportedError
+            Inside the body of a conditional.
+        GraphError, ScopeError
+            As `add_function`.
+        """
+        self._check_open()
+        self._check_outside("add_host_function")
+        return self._add(name, host_work(f), dependencies)
+
+    def add_if(
+        self,
+        condition: Any,
+        body: Body,
+        else_body: Body | None = None,
+        *,
+        dependencies: Iterable[Node] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Add work that is done only if the uint32 in `condition` is not 0.
+
+        Parameters
+        ----------
+        condition : Buffer
+            One uint32, read when the node runs.
+        body, else_body : callable
+            Called once, now, with a builder of its own, as build is. Its nodes can be named only
+            inside it. Host functions, copies from or to host arrays, inputs and outputs have no
+            place there.
+        dependencies : iterable of Node
+        name : str, optional
+
+        Returns
+        -------
+        Node
+
+        Raises
+        ------
+        InputError
+            `condition` is not one uint32.
+        GraphError, ScopeError, Exception
+            As `add_function`; what a body raises comes through as it is. Nothing was added.
+        """
+        bodies = [body] if else_body is None else [body, else_body]
+        return self._add_conditional("if", condition, bodies, dependencies, name)
+
+    def add_while(
+        self,
+        condition: Any,
+        body: Body,
+        *,
+        dependencies: Iterable[Node] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Add work that is done as long as the uint32 in `condition` is not 0; see `add_if`."""
+        return self._add_conditional("while", condition, [body], dependencies, name)
+
+    def add_switch(
+        self,
+        condition: Any,
+        bodies: Iterable[Body],
+        *,
+        dependencies: Iterable[Node] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Add the choice of one body by the uint32 in `condition`; see `add_if`.
+
+        A value that is no index of `bodies` does nothing.
+        """
+        return self._add_conditional("switch", condition, list(bodies), dependencies, name)
+
+    def add_child_graph(
+        self,
+        graph: Any,
+        owner: object = None,
+        *,
+        dependencies: Iterable[Node] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Add all nodes of another `DeviceGraph` as one node.
+
+        Its buffers stay what they are; its scratch is planned anew as this graph's; its scalars
+        keep the values that they have now.
+
+        Raises
+        ------
+        UnsupportedError
+            `graph` is no DeviceGraph, or one of a compiled model, or has inputs, or, inside a
+            body, what has no place there.
+        GraphError, ScopeError
+            As `add_function`.
+        """
+        self._check_open()
+        inline = getattr(graph, "_inline", None)
+        if inline is None:
+            raise UnsupportedError(
+                f"add_child_graph takes a DeviceGraph on {self.context.device}, "
+                f"not {type(graph).__name__}"
+            )
+        mark = self._mark()
+        inlined: Inlined = inline(self)
+        work = Work("child", "child", None, (), keep=graph)
+        try:
+            return self._add(name, work, dependencies, inlined=inlined)
+        except BaseException:
+            self._roll_back(mark)
+            raise
+
+    def capture(self, dependencies: Iterable[Node] = (), keep: Iterable[object] = ()) -> NoReturn:
+        """Record the work of a foreign stream: UnsupportedError on cpu, which has no streams."""
+        self._check_open()
+        raise UnsupportedError("capture: the cpu has no streams whose work could be captured")
+
+    @overload
+    def region(self, work: None = None, dependencies: Iterable[Node] = ()) -> Region: ...
+    @overload
+    def region(self, work: Body, dependencies: Iterable[Node] = ()) -> Node: ...
+    def region(self, work: Body | None = None, dependencies: Iterable[Node] = ()) -> Region | Node:
+        """Add nodes that run one after another and stand as one.
+
+        Parameters
+        ----------
+        work : callable, optional
+            Called once with this builder. Without it the region is entered by ``with``.
+        dependencies : iterable of Node
+            What its first node waits for.
+
+        Returns
+        -------
+        Node or Region
+            Its last node (an empty one for an empty region); without `work` a `Region`, whose
+            ``node`` is that.
+
+        Raises
+        ------
+        GraphError, ScopeError, Exception
+            As `add_function`. What `work` raises comes through, and the builder is as it was
+            before the region.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
+        >>> def build(b):
+        ...     with b.region() as r:
+        ...         b.add_memset(x, 3.0)
+        ...         b.add_copy(y, x)
+        >>> graph = fg.DeviceGraph.create(ctx, build)
+        >>> graph.edges
+        [(0, 1)]
+        """
+        self._check_open()
+        if work is not None and not callable(work):
+            raise GraphError(f"a region's work is a callable, not {type(work).__name__}")
+        region = Region(self, self._ids(dependencies))
+        if work is None:
+            return region
+        with region:
+            work(self)
+        return region.node
+
+    def recording_context(self, dependencies: Iterable[Node] = ()) -> RecordingContext:
+        """Return an object that takes a `DeviceContext`'s calls and adds nodes, in order."""
+        self._check_open()
+        before = tuple(self._nodes[number] for number in self._ids(dependencies))
+        return RecordingContext(self, before)
+
+    def scalar(self, name: str, dtype: npt.DTypeLike, default: Any, where: str = "node") -> Scalar:
+        """Return a number that each replay may change by keyword.
+
+        Parameters
+        ----------
+        name : str
+            An identifier; one scalar or pointer of the graph has it.
+        dtype : dtype_like
+        default : number
+            The value in replays that give none.
+        where : {"node", "memory"}
+            ``"node"`` goes where a kernel takes a value, ``"memory"`` where it takes a pointer to
+            const; inside the bodies of conditionals there is only the latter.
+
+        Raises
+        ------
+        InputError
+            `default` is no exact element of `dtype`.
+        GraphError
+            A bad name or `where`.
+        ScopeError
+            The build is over.
+        """
+        self._check_open()
+        self._check_name(name)
+        if where not in ("node", "memory"):
+            raise GraphError(
+                f"scalar {name!r}: where is {where!r}; 'node' and 'memory' are possible"
+            )
+        value = pattern(default, check_dtype(dtype))
+        scalar = Scalar(name, value, where, self.context.device)
+        self._shared.names[name] = scalar
+        return scalar
+
+    def pointer(self, name: str, target: Buffer) -> PointerSlot:
+        """Return `target` as an argument that replays and `DeviceGraph.set` may point elsewhere.
+
+        Raises
+        ------
+        InputError
+            `target` is no buffer of the device.
+        GraphError, ScopeError
+            As `scalar`.
+        """
+        self._check_open()
+        self._check_name(name)
+        place = self._place(target)
+        if not isinstance(place, Buffer):
+            raise InputError(f"pointer {name!r} takes a Buffer, not {type(target).__name__}")
+        slot = PointerSlot(name, place)
+        self._shared.names[name] = slot
+        return slot
 
     def create_buffer(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
     ) -> Scratch:
         """Return scratch memory of the graph, planned over the edges once the build is over.
 
-        Its bytes may serve other scratch that the edges put before or after it.
+        Its bytes may serve other scratch that the edges put before or after it; reading its
+        ``ptr`` inside the build takes it out of that.
 
         Raises
         ------
@@ -268,9 +439,56 @@ class DeviceGraphBuilder:
         """
         self._check_open()
         kind = check_dtype(dtype)
-        scratch = Scratch(check_shape(shape, kind.itemsize), kind, self.context.device)
-        self._scratch[id(scratch)] = scratch
-        return scratch
+        return self._own(Scratch(check_shape(shape, kind.itemsize), kind, self.context.device))
+
+    def create_input_buffer(
+        self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
+    ) -> Buffer:
+        """Return a twin: a buffer that each replay fills from a live array before it runs.
+
+        Raises
+        ------
+        UnsupportedError
+            Inside the body of a conditional.
+        InputError, ScopeError
+            As `create_buffer`.
+        """
+        self._check_open()
+        self._check_outside("create_input_buffer")
+        kind = check_dtype(dtype)
+        sizes = check_shape(shape, kind.itemsize)
+        nbytes = int(np.prod(sizes, dtype=object)) * kind.itemsize
+        twin = buffer.view(buffer.allocate(nbytes), 0, sizes, kind, self.context.device)
+        self._shared.twins.append(twin)
+        return twin
+
+    def register_in_place_input(self, live: Buffer) -> Buffer:
+        """Return an alias of a caller's buffer, which the graph uses where it lies.
+
+        Raises
+        ------
+        UnsupportedError, InputError, ScopeError
+            As `create_input_buffer`; `live` is no buffer of the device.
+        """
+        self._check_open()
+        self._check_outside("register_in_place_input")
+        place = self._place(live)
+        if not isinstance(place, Buffer):
+            raise InputError(f"an in-place input is a Buffer, not {type(live).__name__}")
+        self._shared.inputs.append(place)
+        return buffer.view(place.block, place.offset, place.shape, place.dtype, place.device)
+
+    def add_input(self, x: Any) -> Any:
+        """Record an input and return what build works with: its ``allocate_stable(builder)``.
+
+        Raises
+        ------
+        UnsupportedError, InputError, ScopeError
+            As `create_input_buffer`; `x` is no input.
+        """
+        self._check_open()
+        self._check_outside("add_input")
+        return as_input(x).allocate_stable(self)
 
     def add_output(self, output: Buffer | Scratch) -> None:
         """Make `output` something that `DeviceGraph.run` returns a copy of, in this order.
@@ -279,49 +497,59 @@ class DeviceGraphBuilder:
         ------
         InputError
             It is no buffer of the graph's device.
+        UnsupportedError
+            Inside the body of a conditional.
         ScopeError
             The build is over.
         """
         self._check_open()
+        self._check_outside("add_output")
         place = self._place(output)
-        if isinstance(place, np.ndarray):
+        if not isinstance(place, Buffer | Scratch):
             raise InputError("an output is a buffer; a host array can be copied to by add_copy")
-        self._outputs.append(place)
+        self._shared.outputs.append(place)
 
     def _check_open(self) -> None:
         if not self._open:
             raise ScopeError("this builder's callback has returned; build a new graph instead")
+        if self._busy:
+            raise ScopeError("a body is being built; use the builder that it was given")
+
+    def _check_outside(self, what: str) -> None:
+        if self._in_body:
+            raise UnsupportedError(f"{what}: not inside the body of a conditional")
+
+    def _check_name(self, name: str) -> None:
+        if not isinstance(name, str) or not name.isidentifier() or name in TAKEN_NAMES:
+            raise GraphError(f"a scalar or pointer is named by an identifier, not {name!r}")
+        if name in self._shared.names:
+            raise GraphError(f"the graph has {self._shared.names[name]!r} already")
 
     def _place(self, value: Any, written: bool = False) -> Any:
-        if isinstance(value, Buffer | Scratch):
-            if value.device != self.context.device:
-                raise InputError(
-                    f"{value!r} is on {value.device}, the graph on {self.context.device}"
-                )
-            if isinstance(value, Scratch) and id(value) not in self._scratch:
-                raise GraphError(f"{value!r} belongs to another graph")
-            return value
-        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-            raise InputError(f"a buffer or a NumPy array is needed, not {type(value).__name__}")
-        if not (value.flags.c_contiguous and value.flags.aligned):
-            raise InputError("a host array in a graph must be dense; use numpy.ascontiguousarray")
-        if written and not value.flags.writeable:
-            raise InputError("the destination array is read-only")
-        check_dtype(value.dtype)
-        return value
+        place = as_place(value, self.context.device, written)
+        held = self._shared
+        if isinstance(place, Scratch) and id(place) not in held.scratch:
+            raise GraphError(f"{place!r} belongs to another graph")
+        if isinstance(place, Scalar | PointerSlot):
+            self._check_named(place)
+        return place
 
-    def _add(
-        self,
-        name: str,
-        kind: str,
-        kernel: str | None,
-        accesses: list[_Access],
-        params: tuple[int, ...],
-        dependencies: Iterable[Node],
-        keep: object,
-    ) -> Node:
-        if not isinstance(name, str):
-            raise GraphError(f"the name of a node is a string, not {name!r}")
+    def _check_named(self, value: Scalar | PointerSlot) -> None:
+        if self._shared.names.get(value.name) is not value:
+            raise GraphError(f"{value!r} belongs to another graph")
+        if isinstance(value, Scalar) and value.where == "node" and self._in_body:
+            raise UnsupportedError(f"{value!r}: inside a body scalars are where='memory'")
+
+    def _own(self, scratch: Scratch) -> Scratch:
+        self._shared.scratch[id(scratch)] = scratch
+        return scratch
+
+    def _has(self, node: Node) -> bool:
+        # A number beyond the list is no index: `[…][-1]` is a node too.
+        return node._builder is self and node in self._nodes[node.id : node.id + 1]
+
+    def _ids(self, dependencies: Iterable[Node]) -> tuple[int, ...]:
+        """Return the ids of nodes to wait for, each once."""
         if isinstance(dependencies, Node):
             dependencies = (dependencies,)
         if not isinstance(dependencies, Iterable):
@@ -330,164 +558,90 @@ class DeviceGraphBuilder:
         for node in dependencies:
             if not isinstance(node, Node):
                 raise GraphError(f"dependencies are nodes, not {type(node).__name__}")
-            if node._builder is not self or node not in self._nodes[node.id : node.id + 1]:
+            if not self._has(node):
+                other = node._builder
+                if other is not self and other._shared is self._shared:
+                    raise ScopeError(f"{node!r} can be named only in the body that it is of")
                 raise GraphError(f"{node!r} belongs to another graph")
             wanted.append(node.id)
-        self._pending.append(
-            _Pending(name, kind, kernel, accesses, params, tuple(dict.fromkeys(wanted)), keep)
-        )
-        node = Node(self, len(self._nodes), name)
+        return tuple(dict.fromkeys(wanted))
+
+    def _add(
+        self,
+        name: str | None,
+        work: Work,
+        dependencies: Iterable[Node],
+        bodies: tuple[list[Pending], ...] = (),
+        inlined: Inlined | None = None,
+    ) -> Node:
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"the name of a node is a string, not {name!r}")
+        for access in work.accesses:
+            if isinstance(access.place, Scalar):
+                self._check_named(access.place)
+        wanted = self._ids(dependencies)
+        if self._region is not None:
+            wanted = tuple(dict.fromkeys((*wanted, *self._region._last)))
+        node = Node(self, len(self._nodes), work.name if name is None else name)
+        self._pending.append(Pending(node.name, work, wanted, bodies, inlined))
         self._nodes.append(node)
+        if self._region is not None:
+            self._region._last = (node.id,)
         return node
 
-    def _finish(self) -> Recorded:
-        """Close the builder and turn what was added into a record and its bindings."""
-        self._open = False
-        return _record(self)
+    def _add_conditional(
+        self,
+        kind: str,
+        condition: Any,
+        callbacks: list[Body],
+        dependencies: Iterable[Node],
+        name: str | None,
+    ) -> Node:
+        self._check_open()
+        for callback in callbacks:
+            if not callable(callback):
+                raise GraphError(f"a body is a build callback, not {type(callback).__name__}")
+        if not callbacks:
+            raise GraphError(f"add_{kind}: at least one body is needed")
+        if name is not None and not isinstance(name, str):
+            raise GraphError(f"the name of a node is a string, not {name!r}")
+        work = condition_work(self._place, kind, condition)
+        dependencies = tuple(dependencies) if isinstance(dependencies, Iterable) else dependencies
+        self._ids(dependencies)
+        mark = self._mark()
+        try:
+            bodies = tuple([self._build_body(callback) for callback in callbacks])
+            return self._add(name, work, dependencies, bodies)
+        except BaseException:
+            self._roll_back(mark)
+            raise
+
+    def _build_body(self, callback: Body) -> list[Pending]:
+        inner = DeviceGraphBuilder(self.context, self)
+        self._busy = True
+        try:
+            callback(inner)
+            inner._check_regions()
+            return inner._pending
+        finally:
+            self._busy = False
+            inner._open = False
+            inner._pending = []
+
+    def _check_regions(self) -> None:
+        if self._region is not None:
+            raise GraphError("the callback has returned inside a region; regions are for `with`")
+
+    def _mark(self) -> tuple[int, tuple[int, ...]]:
+        return len(self._nodes), self._shared.mark()
+
+    def _roll_back(self, mark: tuple[int, tuple[int, ...]]) -> None:
+        del self._nodes[mark[0] :], self._pending[mark[0] :]
+        self._shared.roll_back(mark[1])
 
     def _close(self) -> None:
         """End the build, whatever came of it: a node or builder that is kept holds no memory."""
         self._open = False
-        self._pending, self._scratch, self._outputs = [], {}, []
-
-
-class Recorded(NamedTuple):
-    """A record, the blocks of its memories (None for the arena), and where its outputs lie."""
-
-    record: Record
-    blocks: list[Block | None]
-    arena_nbytes: int
-    outputs: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
-
-
-def _record(builder: DeviceGraphBuilder) -> Recorded:
-    offsets, total = _plan_scratch(builder)
-    record = Record()
-    blocks: list[Block | None] = []
-    if builder._scratch:
-        record.add_memory("arena", "scratch", total)
-        blocks.append(None)
-    places = [access.place for pending in builder._pending for access in pending.accesses]
-    located = _locate([*places, *builder._outputs], record, blocks)
-    located.update({key: (0, offset) for key, offset in offsets.items()})
-    for pending in builder._pending:
-        operands = [
-            Operand(*located[id(a.place)], a.place.nbytes, a.reads, a.writes)
-            for a in pending.accesses
-        ]
-        record.add_node(
-            pending.name,
-            pending.kind,
-            pending.kernel,
-            operands,
-            pending.params,
-            cost_ns=NODE_NS + BYTE_NS * sum(operand.nbytes for operand in operands),
-            dependencies=pending.dependencies,
-            keep=pending.keep,
-        )
-    outputs = [(*located[id(out)], out.shape, out.dtype) for out in builder._outputs]
-    return Recorded(record, blocks, total, outputs)
-
-
-def _locate(
-    places: list[Any], record: Record, blocks: list[Block | None]
-) -> dict[int, tuple[int, int]]:
-    """Add a memory for each block of buffers and arrays; return (memory, offset) by id of a place.
-
-    Blocks that share bytes, as arrays over one foreign buffer do, become one memory, so that the
-    hazard check sees that they do.
-    """
-    spans = []
-    for place in {id(p): p for p in places if not isinstance(p, Scratch)}.values():
-        block = place.block if isinstance(place, Buffer) else _host_block(place)
-        at = place.ptr if isinstance(place, Buffer) else _address(place)
-        spans.append((block, id(place), at))
-    groups: list[list[Block]] = []
-    group_of: dict[int, int] = {}
-    stop = 0
-    for block, key, _ in sorted(spans, key=lambda span: span[0].ptr):
-        if not groups or (block.ptr >= stop and block is not groups[-1][-1]):
-            groups.append([])
-            stop = 0
-        groups[-1].append(block)
-        group_of[key] = len(groups) - 1
-        stop = max(stop, block.ptr + block.nbytes)
-    memory_of: dict[int, tuple[int, int]] = {}
-    located = {}
-    for _, key, at in spans:
-        group = group_of[key]
-        if group not in memory_of:
-            block = _union(groups[group])
-            number = record.add_memory("buffer", f"buffer {len(blocks)}", block.nbytes)
-            memory_of[group] = number, block.ptr
-            blocks.append(block)
-        number, start = memory_of[group]
-        located[key] = number, at - start
-    return located
-
-
-def _union(group: list[Block]) -> Block:
-    """One block over the bytes of all, which it keeps alive."""
-    if all(block is group[0] for block in group):
-        return group[0]
-    low = min(block.ptr for block in group)
-    high = max(block.ptr + block.nbytes for block in group)
-    return buffer.borrow(low, high - low, group)
-
-
-def _plan_scratch(builder: DeviceGraphBuilder) -> tuple[dict[int, int], int]:
-    if not builder._scratch:
-        return {}, 0
-    writers: dict[int, list[int]] = {key: [] for key in builder._scratch}
-    for number, pending in enumerate(builder._pending):
-        for access in pending.accesses:
-            if id(access.place) in writers:
-                # A read counts as a write: what was never written must not be another's bytes.
-                writers[id(access.place)].append(number)
-    used = [scratch for key, scratch in builder._scratch.items() if writers[key]]
-    unused = [scratch for key, scratch in builder._scratch.items() if not writers[key]]
-    kept = {id(output) for output in builder._outputs}
-    pinned = [i for i, scratch in enumerate(used) if id(scratch) in kept]
-    order = Order([pending.dependencies for pending in builder._pending])
-    touches = [writers[id(scratch)] for scratch in used]
-    planned, total = arena.plan(order, [s.nbytes for s in used], touches, touches, pinned)
-    offsets = {id(scratch): offset for scratch, offset in zip(used, planned, strict=True)}
-    for scratch in unused:
-        offsets[id(scratch)] = total
-        total += -(-scratch.nbytes // arena.ALIGNMENT) * arena.ALIGNMENT
-    return offsets, total
-
-
-def _host_block(array: np.ndarray[Any, Any]) -> Block:
-    """The bytes of the array that owns `array`'s, so that views of it count as one memory."""
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    low, high = np.lib.array_utils.byte_bounds(root)
-    return buffer.borrow(low, high - low, array)
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _word(value: np.ndarray[Any, Any]) -> int:
-    """The bytes of a 0-d array, zero-padded, as one 64-bit word."""
-    return int.from_bytes(value.tobytes().ljust(8, b"\0"), "little", signed=True)
-
-
-def check_dims(what: str, dims: int | Sequence[int]) -> tuple[int, int, int]:
-    """Return three positive sizes; GraphError naming the axis of one that is not."""
-    try:
-        sizes = (dims,) if isinstance(dims, int | np.integer) else tuple(dims)
-    except TypeError:
-        sizes = ()
-    if not 1 <= len(sizes) <= 3:
-        raise GraphError(f"{what} is {dims!r}; one to three sizes are possible")
-    for axis, size in zip("xyz", sizes, strict=False):
-        if isinstance(size, bool) or not isinstance(size, int | np.integer):
-            raise GraphError(f"{what}.{axis} is {size!r}, not an integer")
-        if not 1 <= size < 2**31:
-            raise GraphError(f"{what}.{axis} is {size}; 1 to {2**31 - 1} is possible")
-    x, y, z = (*[int(size) for size in sizes], 1, 1)[:3]
-    return x, y, z
+        self._region = None
+        self._pending = []
+        self._shared.clear()

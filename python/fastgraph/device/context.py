@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastgraph._core import buffer, pool
+from fastgraph._core import buffer, host_graph, isa, pool
 from fastgraph._core.buffer import Buffer
-from fastgraph.device.values import pattern
-from fastgraph.errors import FastGraphWarning, InputError, UnsupportedError
+from fastgraph._core.host_graph import HostProgram
+from fastgraph.device.nodes import as_place, function_work
+from fastgraph.device.pending import Pending, Scalar, Shared
+from fastgraph.device.recording import record
+from fastgraph.device.values import check_dtype, check_shape, pattern
+from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
 
 __all__ = ["CAPABILITIES", "DeviceContext"]
 
 # What each device can do, by name; docs/api.md explains every name.
 CAPABILITIES = {"cpu": frozenset({"host_memory", "native_kernels", "compiled_graphs"})}
-
-MAX_BYTES = 1 << 47
-MAX_NDIM = 32
 
 
 class DeviceContext:
@@ -194,6 +195,35 @@ class DeviceContext:
             raise InputError(f"memset writes to a buffer, not {type(dst).__name__}")
         np.asarray(dst)[...] = pattern(value, dst.dtype)
 
+    def launch(
+        self,
+        f: Any,
+        *args: Any,
+        grid_dim: int | Sequence[int] = 1,
+        block_dim: int | Sequence[int] = 1,
+    ) -> None:
+        """Call a function now, with the arguments of `DeviceGraphBuilder.add_function`.
+
+        Raises
+        ------
+        InputError, GraphError, UnsupportedError
+            As `DeviceGraphBuilder.add_function`. Nothing was run.
+        """
+
+        def place(value: Any, written: bool) -> Any:
+            found = as_place(value, self.device, written)
+            if not isinstance(found, Buffer | np.ndarray):
+                raise GraphError(f"{found!r} belongs to a graph")
+            return found
+
+        work = function_work(place, self.api, f, args, grid_dim, block_dim)
+        if any(isinstance(access.place, Scalar) for access in work.accesses):
+            raise GraphError("a scalar belongs to a graph; a launch takes numbers")
+        recorded = record([Pending(work.name, work, ())], Shared(), False)
+        blocks = {i: place for i, place in enumerate(recorded.blocks) if place is not None}
+        program = HostProgram(recorded.record, isa.chosen())
+        host_graph.instantiate(program, blocks, release_gil=True).run()
+
     def synchronize(self) -> None:
         """Wait for all work given to this context; on cpu it is already done."""
 
@@ -221,36 +251,6 @@ class DeviceContext:
 
     def __repr__(self) -> str:
         return f"<DeviceContext {self.device}>"
-
-
-def check_shape(shape: int | Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes; InputError for what is none, or is too large."""
-    try:
-        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    except TypeError:
-        raise InputError(f"shape {shape!r} is neither an integer nor a sequence of them") from None
-    if len(sizes) > MAX_NDIM:
-        raise InputError(f"a shape of {len(sizes)} axes; {MAX_NDIM} are possible")
-    for axis, size in enumerate(sizes):
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise InputError(f"shape {shape!r}: axis {axis} has size {size!r}")
-    # Beside an axis of size 0 the others must still be addressable.
-    if math.prod(int(size) or 1 for size in sizes) * itemsize >= MAX_BYTES:
-        raise InputError(f"shape {shape!r} of {itemsize}-byte elements; the limit is {MAX_BYTES}")
-    return tuple(int(size) for size in sizes)
-
-
-def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return `dtype` as a NumPy dtype with plain native elements; InputError for others."""
-    try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{dtype!r} is not a dtype: {error}") from None
-    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name != "bfloat16":
-        raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
-    if not kind.isnative:
-        raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
-    return kind
 
 
 def _warn_of_unused_gpu() -> None:

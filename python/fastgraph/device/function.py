@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastgraph.device.pending import Scalar
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
 
 __all__ = ["NativeKernel", "Parameter"]
 
 MAX_ARGUMENTS = 64
+# What the calling conventions of x86-64 and aarch64 both hand over in registers.
+MAX_C_INTEGERS = 6
+MAX_C_FLOATS = 8
 
 _TYPES = {
     "bool": "?",
@@ -63,6 +67,11 @@ class Parameter(NamedTuple):
     const: bool
     text: str
 
+    @property
+    def is_floating(self) -> bool:
+        """bool: a value that goes into a floating-point register."""
+        return not self.pointer and self.dtype is not None and self.dtype.kind == "f"
+
 
 class NativeKernel:
     """A compiled function of the cpu, called once for each of its nodes.
@@ -80,11 +89,14 @@ class NativeKernel:
         For messages and node names.
     owner : object, optional
         Kept alive as long as the kernel and every graph that holds it (a loaded library).
+    convention : {"array", "c"}
+        "c" is for a plain C function, as ctypes, cffi or a numba cfunc give it: it is called with
+        the arguments themselves and no sizes, at most 6 integers and pointers and 8 floating ones.
 
     Raises
     ------
     GraphError
-        A type in `signature` is unknown, there are more than 64 parameters, or `pointer` is not a
+        A type in `signature` is unknown, there are too many parameters, or `pointer` is not a
         positive integer.
 
     Examples
@@ -94,10 +106,15 @@ class NativeKernel:
     <NativeKernel fill(float *out, float value, int n)>
     """
 
-    __slots__ = ("name", "owner", "parameters", "pointer", "signature")
+    __slots__ = ("convention", "name", "owner", "parameters", "pointer", "signature")
 
     def __init__(
-        self, pointer: int, signature: str, name: str = "native", owner: object = None
+        self,
+        pointer: int,
+        signature: str,
+        name: str = "native",
+        owner: object = None,
+        convention: str = "array",
     ) -> None:
         if isinstance(pointer, bool) or not isinstance(pointer, int) or not 0 < pointer < 1 << 63:
             raise GraphError(f"kernel {name!r}: {pointer!r} is not the address of a function")
@@ -108,6 +125,27 @@ class NativeKernel:
         self.name = name
         self.owner = owner
         self.parameters = parse_signature(name, signature)
+        if convention not in ("array", "c"):
+            raise GraphError(
+                f"kernel {name!r}: convention is {convention!r}; 'array' and 'c' are possible"
+            )
+        self.convention = convention
+        if convention == "c":
+            self._check_registers()
+
+    def _check_registers(self) -> None:
+        floating = [p for p in self.parameters if p.is_floating]
+        others = len(self.parameters) - len(floating)
+        if others > MAX_C_INTEGERS or len(floating) > MAX_C_FLOATS:
+            raise GraphError(
+                f"kernel {self.name!r}: {others} integer or pointer and {len(floating)} floating "
+                f"parameters; {MAX_C_INTEGERS} and {MAX_C_FLOATS} are possible in plain C"
+            )
+        for parameter in floating:
+            if parameter.dtype == np.float16:
+                raise GraphError(
+                    f"kernel {self.name!r}: {parameter.text!r} has no place in a plain C signature"
+                )
 
     def __repr__(self) -> str:
         return f"<NativeKernel {self.name}({self.signature})>"
@@ -134,6 +172,12 @@ class NativeKernel:
                 held = getattr(value, "dtype", None)
                 if parameter.dtype is not None and held != parameter.dtype:
                     raise InputError(f"{where}: the buffer holds {held}")
+                checked.append(value)
+            elif isinstance(value, Scalar):
+                if value.where != "node" or value.dtype != parameter.dtype:
+                    raise InputError(
+                        f"{where}: {value!r}; a scalar of this type with where='node' is needed"
+                    )
                 checked.append(value)
             else:
                 assert parameter.dtype is not None

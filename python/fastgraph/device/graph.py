@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, NamedTuple
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph, isa
+from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
-from fastgraph._core.host_graph import HostGraph, HostProgram
-from fastgraph._core.record import Record
+from fastgraph._core.checks import check_out, check_stream
+from fastgraph._core.host_graph import HostGraph
+from fastgraph._core.record import Record, RecordNode
 from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.context import DeviceContext
+from fastgraph.device.inputs import as_input, record_input
+from fastgraph.device.pending import Inlined, PointerSlot, Scratch
+from fastgraph.device.recording import record
+from fastgraph.device.state import GraphState, Settings, check_same
+from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
+from fastgraph.device.update import update
 from fastgraph.errors import GraphError, InputError, UnsupportedError
 
-__all__ = ["DeviceGraph", "NodeInfo"]
+__all__ = ["DeviceGraph", "GraphStats", "NodeInfo"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class NodeInfo(NamedTuple):
@@ -25,6 +34,15 @@ class NodeInfo(NamedTuple):
     name: str
     kind: str
     dependencies: tuple[int, ...]
+
+
+class GraphStats(NamedTuple):
+    """Counts of a graph: nodes (those in bodies too), edges, updates, bytes of its own memory."""
+
+    nodes: int
+    edges: int
+    updates: int
+    nbytes: int
 
 
 class DeviceGraph:
@@ -57,9 +75,8 @@ class DeviceGraph:
 
     _context: DeviceContext
     _record: Record
-    _executable: HostGraph | None
-    _bindings: dict[int, Block | None]
-    _outputs: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
+    _state: GraphState | None
+    _token: object  # tells this handle from the others of its executable
     _owner: str | None
 
     @classmethod
@@ -68,25 +85,34 @@ class DeviceGraph:
         context: DeviceContext,
         executable: HostGraph,
         bindings: dict[int, Block | None],
-        outputs: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]],
+        outputs: list[Any],
         owner: str | None = None,
+    ) -> DeviceGraph:
+        """Return the graph of a compiled model, which runs through the model alone."""
+        self = cls._handle(context, None, owner)
+        self._record = executable.program.record
+        return self
+
+    @classmethod
+    def _handle(
+        cls, context: DeviceContext, state: GraphState | None, owner: str | None = None
     ) -> DeviceGraph:
         self = cls.__new__(cls)
         self._context = context
-        self._record = executable.program.record
-        self._executable = executable
-        self._bindings = bindings
-        self._outputs = outputs
+        self._state = state
+        self._token = object()
         self._owner = owner
+        if state is not None:
+            self._record = state.record
         return self
 
     @classmethod
     def create(
         cls,
         ctx: DeviceContext,
-        build: Callable[[DeviceGraphBuilder], object],
-        *inputs: object,
-        cache: object = None,
+        build: Callable[Concatenate[DeviceGraphBuilder, ...], object],
+        *inputs: Any,
+        cache: GraphStore | None = None,
         key: object = None,
         check: str | bool = "known",
         verify: int = 0,
@@ -97,9 +123,21 @@ class DeviceGraph:
         ----------
         ctx : DeviceContext
         build : callable
-            Called once with a `DeviceGraphBuilder`.
-        check : "known" or False
-            "known" refuses unordered nodes that touch the same bytes, one of them writing.
+            Called once with a `DeviceGraphBuilder` and what stands for each input in the graph.
+        *inputs
+            Buffers and arrays, which each replay copies in, `InPlace`, `HostValue`, or objects
+            with a rule of their own (`DeviceGraphInput`). Only their shapes matter here.
+        cache : DeviceGraphCache, optional
+            Where a graph of the same key is taken from, and this one is kept.
+        key : object, optional
+            Whatever else tells this graph from others of the cache.
+        check : "known", True or False
+            "known" refuses unordered nodes that touch the same bytes, one of them writing. True
+            takes arguments of unknown use as read and written, names the node of an error, and
+            on a hit records again and compares: what the key does not see has not changed.
+        verify : int
+            So many replays are run again on copies of all memory, node by node in another legal
+            order, and the results compared.
 
         Returns
         -------
@@ -109,30 +147,37 @@ class DeviceGraph:
         ------
         HazardError
             See `check`.
-        UnsupportedError
-            `inputs`, `cache`, `key`, `verify` and ``check=True`` are not there yet.
+        InputError
+            A bad option, or an object that is no input.
+        GraphError
+            ``check=True``, and `build` records something else than the cached graph.
         Exception
             What `build` raises comes through as it is. Nothing is left of the graph.
         """
-        if inputs or cache is not None or key is not None or verify or check is True:
-            raise UnsupportedError("graph inputs, caches, verify and check=True are not there yet")
-        if check not in ("known", False):
-            raise InputError(f"check is {check!r}; 'known' and False are possible")
+        check_settings(check, verify)
         if not isinstance(ctx, DeviceContext):
             raise InputError(f"create takes a DeviceContext first, not {type(ctx).__name__}")
         if not callable(build):
             raise InputError(f"create takes a build callback, not {type(build).__name__}")
-        builder = DeviceGraphBuilder(ctx)
-        try:
-            build(builder)
-            recorded = builder._finish()
-        finally:
-            builder._close()
-        if check:
-            recorded.record.check_hazards()
-        bindings = dict(enumerate(recorded.blocks))
-        program = HostProgram(recorded.record, isa.chosen())
-        return cls._of(ctx, _bind(program, bindings), bindings, recorded.outputs)
+        if cache is None:
+            if key is not None:
+                raise InputError("key= tells graphs of a cache apart; give cache= too")
+            return cls._handle(ctx, _build(ctx, build, inputs, check, verify, None))
+        if not isinstance(cache, GraphStore):
+            raise InputError(f"cache is a DeviceGraphCache, not {type(cache).__name__}")
+        found = key_of(build, inputs, ctx, key, check, verify)
+        pool = cache.get_or_create_pool(ctx)
+        built: list[GraphState] = []
+
+        def make() -> GraphState:
+            built.append(_build(ctx, build, inputs, check, verify, pool))
+            return built[0]
+
+        state = cache._get_or_build(found, make)
+        if check is True and not built:
+            again = [_build(ctx, build, inputs, check, verify, None) for _ in range(2)]
+            check_same(state, *again)
+        return cls._handle(ctx, state)
 
     @property
     def context(self) -> DeviceContext:
@@ -140,11 +185,21 @@ class DeviceGraph:
         return self._context
 
     @property
+    def inputs(self) -> list[str]:
+        """list of str: what each input was recorded as."""
+        return [recorded.text for recorded in self._live().settings.inputs]
+
+    @property
+    def outputs(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """list of (shape, dtype): what `run` returns."""
+        return [(shape, dtype) for _, _, shape, dtype in self._live().outputs]
+
+    @property
     def nodes(self) -> list[NodeInfo]:
         """list of NodeInfo: every node in order of its id."""
         return [
             NodeInfo(i, node.name, node.kind, node.dependencies)
-            for i, node in enumerate(self._record.nodes)
+            for i, node in enumerate(self._latest.nodes)
         ]
 
     @property
@@ -154,81 +209,243 @@ class DeviceGraph:
 
     @property
     def nbytes(self) -> int:
-        """int: bytes of memory of the graph's own (its scratch)."""
-        return sum(m.nbytes for m in self._record.memories if m.kind == "arena")
+        """int: bytes of memory of the graph's own: scratch, scalars and copied inputs."""
+        if self._state is None:
+            return sum(m.nbytes for m in self._record.memories if m.kind == "arena")
+        return self._state.nbytes
 
-    def replay(self) -> None:
+    @property
+    def stats(self) -> GraphStats:
+        """GraphStats: nodes, edges, updates so far, bytes."""
+        updates = 0 if self._state is None else self._state.updates
+        return GraphStats(_count(self._record.nodes), len(self.edges), updates, self.nbytes)
+
+    def replay(self, *live: Any, stream: None = None, **scalars: Any) -> None:
         """Run every node once.
+
+        Parameters
+        ----------
+        *live
+            Nothing, or an object for each input of `create`, of the same kind, shape and dtype.
+        stream : None
+            Not on cpu.
+        **scalars
+            Values of scalars and buffers for pointers, by name, for this call alone.
 
         Raises
         ------
+        InputError
+            The inputs or scalars do not fit; or there are none, and this handle was not the last
+            to fill the copied inputs. Nothing was run.
         GraphError
             The handle is closed, or the graph is a compiled model's and runs through it.
         """
-        self._live().run()
+        state = self._state
+        if live or scalars or stream is not None or state is None or not state.plain:
+            check_stream(stream)
+            self._live().run(self._token, live, scalars)
+        else:
+            state.executable.run()
 
-    def run(self) -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
+    def run(
+        self,
+        *live: Any,
+        out: Iterable[_Array] | None = None,
+        stream: None = None,
+        **scalars: Any,
+    ) -> tuple[_Array, ...]:
         """Replay, wait, and return a copy of every output in the order of `add_output`.
+
+        No other run comes between the copy of the inputs and that of the outputs.
+
+        Parameters
+        ----------
+        *live, stream, **scalars
+            As `replay` has them.
+        out : iterable of numpy.ndarray, optional
+            Where the outputs go; returned.
 
         Raises
         ------
-        GraphError
-            As `replay`.
+        InputError, GraphError
+            As `replay`; `out` does not fit.
         """
-        executable, device = self._live(), self._context.device
+        state = self._live()
+        check_stream(stream)
+        specs = tuple(
+            (str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs)
+        )
+        wanted = None if out is None else check_out(specs, out)
+        arrays = state.run(self._token, live, scalars, lambda: state.collect(wanted))
+        assert arrays is not None
+        return arrays
 
-        def collect() -> tuple[np.ndarray[Any, np.dtype[Any]], ...]:
-            arrays = []
-            for memory, offset, shape, dtype in self._outputs:
-                block = executable.bound(memory)
-                assert block is not None
-                arrays.append(buffer.view(block, offset, shape, dtype, device).numpy())
-            return tuple(arrays)
+    def set(self, **scalars: Any) -> None:
+        """Change the defaults of scalars, and point pointers elsewhere, for this graph.
 
-        return executable.run(collect)
+        Raises
+        ------
+        InputError
+            An unknown name or a value that does not fit. Nothing was changed.
+        GraphError
+            The handle is closed, or a cache holds the graph: others would see the change.
+        """
+        self._changeable("set").set(scalars)
+
+    def update(self, node: int | str, **changes: Any) -> None:
+        """Change one node; the next replay sees it, clones do not.
+
+        Parameters
+        ----------
+        node : int or str
+            Its id, or its name if no other node has it.
+        **changes
+            ``args`` (all of them), ``grid_dim``, ``block_dim`` of a function; ``value``, ``dst``
+            of a memset; ``dst``, ``src`` of a copy; ``enabled`` of these three.
+
+        Raises
+        ------
+        InputError, GraphError, HazardError
+            As the method that added the node. Nothing was changed.
+        GraphError
+            As `set`.
+        """
+        state = self._changeable("update")
+        state.executable.locked(lambda: update(state, node, changes))
+        self._record = state.record
 
     def clone(self) -> DeviceGraph:
-        """Return the same graph with an executable and scratch of its own.
+        """Return the same graph with an executable and memory of its own.
 
         Raises
         ------
         GraphError
             The handle is closed.
         """
-        program = self._live().program
-        return self._of(
-            self._context, _bind(program, self._bindings), self._bindings, self._outputs
-        )
+        return self._handle(self._context, self._live().clone())
+
+    def upload(self) -> None:
+        """Bring the executable to the device before the first replay; on cpu it is there."""
+        self._live()
+
+    def to_dot(self) -> str:
+        """Return the graph in the language of Graphviz."""
+        lines = ["digraph {"]
+        for node in self.nodes:
+            label = f"{node.id} {node.name}\\n{node.kind}".replace('"', r"\"")
+            lines.append(f'  n{node.id} [label="{label}"];')
+        lines += [f"  n{before} -> n{after};" for before, after in self.edges]
+        return "\n".join([*lines, "}"]) + "\n"
 
     def close(self) -> None:
         """Give the handle up; the last handle of an executable frees it. May be called again."""
-        self._executable = None
-        self._bindings = {}
+        if self._state is not None:
+            self._record = self._state.record
+        self._state = None
+        if self._owner is None:
+            self._owner = ""
 
     def __copy__(self) -> DeviceGraph:
-        return self._of(self._context, self._live(), self._bindings, self._outputs, self._owner)
+        if self._owner:
+            twin = self._handle(self._context, None, self._owner)
+            twin._record = self._record
+            return twin
+        return self._handle(self._context, self._live())
 
     def __deepcopy__(self, memo: object) -> DeviceGraph:
         return self.clone()
 
-    def _live(self) -> HostGraph:
-        if self._executable is None:
+    @property
+    def _latest(self) -> Record:
+        return self._record if self._state is None else self._state.record
+
+    def _live(self) -> GraphState:
+        if self._state is None:
+            if self._owner:
+                raise GraphError(f"this is the graph of {self._owner}; run it through its methods")
             raise GraphError("this graph handle is closed")
-        if self._owner is not None:
-            raise GraphError(f"this is the graph of {self._owner}; run it through its run methods")
-        return self._executable
+        return self._state
+
+    def _changeable(self, what: str) -> GraphState:
+        state = self._live()
+        if state.caches:
+            raise GraphError(
+                f"{what}: a cache holds this graph for other callers; clone() it first"
+            )
+        return state
+
+    def _inline(self, builder: DeviceGraphBuilder) -> Inlined:
+        """Return the nodes for a parent, with places for all memory that they name."""
+        if self._owner:
+            raise UnsupportedError(f"the graph of {self._owner} cannot be a child graph yet")
+        state = self._live()
+        if state.context != builder.context:
+            raise InputError(f"the child is on {state.context.device}")
+        if state.twin_places:
+            raise UnsupportedError(
+                "a graph with copied inputs cannot be a child: nothing fills them"
+            )
+        if builder._in_body:
+            builder._check_outside("add_child_graph")
+        return state.executable.locked(lambda: _inlined(state, builder))
 
     def __repr__(self) -> str:
-        state = "closed" if self._executable is None else self._context.device
+        state = "closed" if self._state is None and not self._owner else self._context.device
         return f"<DeviceGraph {len(self._record.nodes)} nodes, {state}>"
 
 
-def _bind(program: HostProgram, bindings: dict[int, Block | None]) -> HostGraph:
-    """One executable; a memory without a block is the graph's own and made here."""
-    blocks = {
-        number: buffer.allocate(program.record.memories[number].nbytes) if block is None else block
-        for number, block in bindings.items()
-    }
-    # Foreign code may take long, or wait for another Python thread.
-    foreign = any(node.kind == "function" for node in program.record.nodes)
-    return host_graph.instantiate(program, blocks, release_gil=True if foreign else "auto")
+def _build(
+    ctx: DeviceContext,
+    build: Callable[Concatenate[DeviceGraphBuilder, ...], object],
+    inputs: Sequence[Any],
+    check: str | bool,
+    verify: int,
+    pool: ScratchPool | None,
+) -> GraphState:
+    sources = [as_input(x) for x in inputs]
+    builder = DeviceGraphBuilder(ctx)
+    try:
+        stable, known = [], []
+        for source in sources:
+            before = len(builder._shared.twins)
+            stable.append(source.allocate_stable(builder))
+            known.append(record_input(source, stable[-1], builder._shared.twins[before:]))
+        build(builder, *stable)
+        builder._check_regions()
+        builder._open = False
+        recorded = record(builder._pending, builder._shared, check is True)
+        if check:
+            seen = recorded
+            if any(isinstance(held, PointerSlot) for held, _ in recorded.names.values()):
+                seen = record(builder._pending, builder._shared, check is True, resolve=True)
+            seen.record.check_hazards()
+    finally:
+        builder._close()
+    settings = Settings(check, verify, known)
+    if pool is None or recorded.arena is None:
+        return GraphState(ctx, recorded, settings, None if pool is None else pool.lock)
+    arena = pool.take(recorded.record.memories[recorded.arena].nbytes)
+    return GraphState(ctx, recorded, settings, pool.lock, arena)
+
+
+def _inlined(state: GraphState, builder: DeviceGraphBuilder) -> Inlined:
+    places: dict[int, Any] = {}
+    for number, memory in enumerate(state.record.memories):
+        block, offset = state.version.blocks[number]
+        if memory.kind == "scalars":
+            kept = buffer.allocate(memory.nbytes)
+            np.asarray(buffer.view(kept, 0, (memory.nbytes,), "u1", "cpu"))[:] = np.asarray(
+                buffer.view(block, offset, (memory.nbytes,), "u1", "cpu")
+            )
+            block, offset = kept, 0
+        elif number in state.private:
+            size, kind = (memory.nbytes,), np.dtype("u1")
+            own = memory.kind != "arena"
+            places[number] = builder._own(Scratch(size, kind, state.context.device, own))
+            continue
+        places[number] = buffer.view(block, offset, (memory.nbytes,), "u1", state.context.device)
+    return Inlined(tuple(state.record.nodes), places)
+
+
+def _count(nodes: Iterable[RecordNode]) -> int:
+    return sum(1 + sum(_count(body) for body in node.bodies) for node in nodes)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastgraph._core import keys
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph._core.keys import Key, KeyWriter
-from fastgraph.device.context import check_dtype
+from fastgraph.device.values import check_dtype
 from fastgraph.errors import InputError
 
 __all__ = [

@@ -1,15 +1,22 @@
-"""Python values as exact elements of a dtype: nothing is rounded to an integer, cut or wrapped."""
+"""Checks of what a caller gives: shapes, dtypes, sizes, and values as exact elements of a dtype."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fastgraph.errors import InputError
+from fastgraph.errors import GraphError, InputError
 
-__all__ = ["pattern"]
+__all__ = ["check_dims", "check_dtype", "check_shape", "pattern", "word"]
+
+MAX_BYTES = 1 << 47
+MAX_NDIM = 32
+# Every float type holds numbers of this size.
+FEW = 65504.0
 
 
 def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -55,6 +62,8 @@ def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _overflows(value: float, dtype: np.dtype[Any]) -> bool:
+    if -FEW < value < FEW:
+        return False
     with np.errstate(over="ignore"):
         return math.isinf(float(np.array(value, dtype=dtype)))
 
@@ -62,3 +71,55 @@ def _overflows(value: float, dtype: np.dtype[Any]) -> bool:
 def _held(value: int, dtype: np.dtype[Any]) -> bool:
     with np.errstate(over="ignore"):
         return float(np.array(value, dtype=dtype)) == value
+
+
+def check_shape(shape: int | Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Return `shape` as a tuple of sizes; InputError for what is none, or is too large."""
+    try:
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    except TypeError:
+        raise InputError(f"shape {shape!r} is neither an integer nor a sequence of them") from None
+    if len(sizes) > MAX_NDIM:
+        raise InputError(f"a shape of {len(sizes)} axes; {MAX_NDIM} are possible")
+    for axis, size in enumerate(sizes):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+            raise InputError(f"shape {shape!r}: axis {axis} has size {size!r}")
+    # Beside an axis of size 0 the others must still be addressable.
+    if math.prod(int(size) or 1 for size in sizes) * itemsize >= MAX_BYTES:
+        raise InputError(f"shape {shape!r} of {itemsize}-byte elements; the limit is {MAX_BYTES}")
+    return tuple(int(size) for size in sizes)
+
+
+def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return `dtype` as a NumPy dtype with plain native elements; InputError for others."""
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{dtype!r} is not a dtype: {error}") from None
+    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name != "bfloat16":
+        raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
+    if not kind.isnative:
+        raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
+    return kind
+
+
+def word(value: np.ndarray[Any, Any]) -> int:
+    """The bytes of a 0-d array, zero-padded, as one 64-bit word."""
+    return int.from_bytes(value.tobytes().ljust(8, b"\0"), "little", signed=True)
+
+
+def check_dims(what: str, dims: int | Sequence[int]) -> tuple[int, int, int]:
+    """Return three positive sizes; GraphError naming the axis of one that is not."""
+    try:
+        sizes = (dims,) if isinstance(dims, int | np.integer) else tuple(dims)
+    except TypeError:
+        sizes = ()
+    if not 1 <= len(sizes) <= 3:
+        raise GraphError(f"{what} is {dims!r}; one to three sizes are possible")
+    for axis, size in zip("xyz", sizes, strict=False):
+        if isinstance(size, bool) or not isinstance(size, int | np.integer):
+            raise GraphError(f"{what}.{axis} is {size!r}, not an integer")
+        if not 1 <= size < 2**31:
+            raise GraphError(f"{what}.{axis} is {size}; 1 to {2**31 - 1} is possible")
+    x, y, z = (*[int(size) for size in sizes], 1, 1)[:3]
+    return x, y, z

@@ -328,8 +328,8 @@ class Graph:
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Node:
         """Append a twin of another graph's `node` upon `inputs`. For importers and passes.
 
-        Arrays are shared. The twin keeps the name (made unique), site and attributes. A leaf takes its place among
-        the graph's inputs, parameters or scalars.
+        Arrays are shared. The twin keeps the name (made unique), site and attributes. A leaf takes
+        its place among the graph's inputs, parameters or scalars.
         """
         name = node.name if node.name not in self._by_name else self._unique(node.name)
         twin = Node(self, node.op, tuple(inputs), dict(node.attrs), name, node.site)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph.errors import CompileError
@@ -54,8 +54,8 @@ def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
     """
     problems = []
     made_by: dict[str, str] = {}
-    initialisers = [t.name for t in graph.initializer]
-    sources = [(name, f"initialiser '{name}'") for name in initialisers]
+    sources = [(t.name, f"initialiser '{t.name}'") for t in graph.initializer]
+    initialisers = {name for name, _ in sources}
     # Until IR version 4 every initialiser was listed among the inputs as well.
     sources += [(i.name, f"input '{i.name}'") for i in graph.input if i.name not in initialisers]
     sources += [(o, node_label(node)) for node in graph.node for o in node.output if o]
@@ -84,7 +84,10 @@ def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
 
 def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
     producer = {o: i for i, node in enumerate(nodes) for o in node.output if o}
-    waiting = [{producer[n] for n in node.input if n in producer} for node in nodes]
+    sources = [{producer[n] for n in node.input if n in producer} for node in nodes]
+    if all(max(s, default=-1) < i for i, s in enumerate(sources)):
+        return list(nodes)  # as written, which keeps the model's own order
+    waiting = [set(needed) for needed in sources]
     users: list[list[int]] = [[] for _ in nodes]
     for index, needed in enumerate(waiting):
         for source in needed:
@@ -100,13 +103,7 @@ def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
                 ready.append(user)
     if len(order) < len(nodes):
         raise CompileError(f"{title} is cyclic: {_cycle(nodes, waiting)}")
-    if all(max(s, default=-1) < i for i, s in enumerate(_sources(nodes, producer))):
-        return list(nodes)  # as written, which keeps the model's own order
     return [nodes[index] for index in order]
-
-
-def _sources(nodes: Sequence[NodeProto], producer: Mapping[str, int]) -> list[set[int]]:
-    return [{producer[n] for n in node.input if n in producer} for node in nodes]
 
 
 def _cycle(nodes: Sequence[NodeProto], waiting: Sequence[set[int]]) -> str:

@@ -61,9 +61,7 @@ class SetUp:
             blocks = {i: b for i, b in blocks.items() if self.slots[i] in self.program.blocks}
         return {**blocks, **made}
 
-    def run(
-        self, results: list[Value], leaf: Any, given: Collection[Value]
-    ) -> dict[int, Block]:
+    def run(self, results: list[Value], leaf: Any, given: Collection[Value]) -> dict[int, Block]:
         """Compute `results` into new blocks; `leaf(value)` gives the block of a leaf.
 
         Raises

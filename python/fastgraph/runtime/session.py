@@ -111,7 +111,8 @@ class Session:
         CompileError
             The graph has no outputs, or operators that the device cannot do: all are listed.
         InputError
-            `graph` or `options` is something else, or the machine lacks the instruction set.
+            `graph` or `options` is something else, the machine lacks the instruction set, or
+            parameters declared with a value hold an index out of range.
         OutOfMemoryError
             The arena or the constants do not fit. Nothing is held after any of these.
 

@@ -1,0 +1,3 @@
+class GraphLock:
+    @property
+    def held(self) -> bool: ...

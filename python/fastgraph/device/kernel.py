@@ -1,0 +1,225 @@
+"""Kernels with a body for each device, declared accesses, and raw addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Buffer
+from fastgraph.device.function import NativeKernel
+from fastgraph.device.values import check_dtype
+from fastgraph.errors import GraphError, InputError, UnsupportedError
+
+__all__ = ["Declared", "In", "InOut", "Kernel", "Out", "Pointer", "body_of"]
+
+
+class Kernel:
+    """A kernel under one name with a body for each device.
+
+    Parameters
+    ----------
+    name : str
+    cuda : object, optional
+        The body for cuda devices.
+    cpu : NativeKernel or callable, optional
+        The body for cpu. A Python callable is called as ``f(grid, block, *args)``: two 3-tuples,
+        then for each argument a writable NumPy array over the buffer, or the number. It is called
+        in the thread that replays, one call at a time, and what it raises comes out of the replay.
+
+    Raises
+    ------
+    GraphError
+        There is no body at all, or `cpu` is neither of the two.
+
+    Notes
+    -----
+    What a Python callable does to a buffer is known only if `In`, `Out` or `InOut` says so. Where
+    nothing is said, ``check="known"`` leaves that argument out of the hazard check.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> def inc(grid, block, x, delta):
+    ...     x += delta
+    >>> kernel = fg.Kernel("inc", cpu=inc)
+    >>> ctx = fg.DeviceContext("cpu")
+    >>> x = ctx.create_buffer(3)
+    >>> def build(b):
+    ...     b.add_function(kernel, fg.InOut(x), 2.0)
+    >>> graph = fg.DeviceGraph.create(ctx, build)
+    >>> graph.replay()
+    >>> x.numpy()
+    array([2., 2., 2.], dtype=float32)
+    """
+
+    __slots__ = ("cpu", "cuda", "name")
+
+    def __init__(
+        self,
+        name: str,
+        cuda: object = None,
+        cpu: NativeKernel | Callable[..., object] | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise GraphError(f"the name of a kernel is a string, not {name!r}")
+        if cuda is None and cpu is None:
+            raise GraphError(f"kernel {name!r} has no body: give cuda=, cpu= or both")
+        if cpu is not None and not isinstance(cpu, NativeKernel) and not callable(cpu):
+            raise GraphError(
+                f"kernel {name!r}: cpu is a NativeKernel or a callable, not {type(cpu).__name__}"
+            )
+        self.name = name
+        self.cuda = cuda
+        self.cpu = cpu
+
+    def __repr__(self) -> str:
+        bodies = [api for api in ("cuda", "cpu") if getattr(self, api) is not None]
+        return f"<Kernel {self.name!r} for {', '.join(bodies)}>"
+
+
+def body_of(f: Any, api: str) -> tuple[str, Any]:
+    """Return (name, body) of a function on a device; UnsupportedError where there is none."""
+    if isinstance(f, NativeKernel):
+        return f.name, f
+    if not isinstance(f, Kernel):
+        raise UnsupportedError(
+            f"the {api} runs NativeKernel and Kernel functions, not {type(f).__name__}; "
+            "a Python callable goes into Kernel(name, cpu=f)"
+        )
+    body = getattr(f, api)
+    if body is None:
+        raise UnsupportedError(f"kernel {f.name!r} has no body for {api}: Kernel(…, {api}=…)")
+    return f.name, body
+
+
+class Declared:
+    """An argument and what the function does to it; made as `In`, `Out` or `InOut`."""
+
+    __slots__ = ("value",)
+    reads = True
+    writes = True
+
+    def __init__(self, value: Any) -> None:
+        if isinstance(value, Declared):
+            raise InputError(f"{value!r} says its access already")
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value!r})"
+
+
+class In(Declared):
+    """A kernel argument that the kernel only reads.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.In(fg.DeviceContext("cpu").create_buffer(4)).reads
+    True
+    """
+
+    __slots__ = ()
+    writes = False
+
+
+class Out(Declared):
+    """A kernel argument that the kernel only writes.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.Out(fg.DeviceContext("cpu").create_buffer(4)).reads
+    False
+    """
+
+    __slots__ = ()
+    reads = False
+
+
+class InOut(Declared):
+    """A kernel argument that the kernel reads and writes.
+
+    Examples
+    --------
+    >>> import fastgraph as fg
+    >>> fg.InOut(fg.DeviceContext("cpu").create_buffer(4)).writes
+    True
+    """
+
+    __slots__ = ()
+
+
+class Pointer:
+    """A raw address, for use wherever a buffer is taken.
+
+    Parameters
+    ----------
+    address : int
+    nbytes : int
+        How many bytes from there on may be touched.
+    owner : object
+        Kept alive as long as anything names the address. Not None.
+    dtype : dtype_like, default uint8
+    device : str, default "cpu"
+
+    Raises
+    ------
+    InputError
+        The address is not positive, or not a multiple of the element size; `nbytes` is negative
+        or no whole number of elements; there is no owner.
+
+    Examples
+    --------
+    >>> import fastgraph as fg, numpy as np
+    >>> array = np.zeros(4, "f4")
+    >>> place = fg.Pointer(array.ctypes.data, array.nbytes, array, "float32")
+    >>> fg.DeviceContext("cpu").memset(place.buffer, 3.0)
+    >>> array
+    array([3., 3., 3., 3.], dtype=float32)
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(
+        self,
+        address: int,
+        nbytes: int,
+        owner: object,
+        dtype: npt.DTypeLike = "uint8",
+        device: str = "cpu",
+    ) -> None:
+        kind = check_dtype(dtype)
+        for what, value, low in (("address", address, 1), ("nbytes", nbytes, 0)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+                raise InputError(
+                    f"Pointer: {what} is {value!r}; an integer from {low} on is needed"
+                )
+        if address % kind.itemsize or nbytes % kind.itemsize or address + nbytes > 1 << 63:
+            raise InputError(
+                f"Pointer: {nbytes} bytes at {address:#x} are no {kind} elements of "
+                f"{kind.itemsize} aligned bytes"
+            )
+        block = buffer.borrow(int(address), int(nbytes), owner)
+        self.buffer: Buffer = buffer.view(block, 0, (nbytes // kind.itemsize,), kind, device)
+
+    @property
+    def device(self) -> str:
+        """str: the device of the address."""
+        return self.buffer.device
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """numpy.dtype: of the elements."""
+        return self.buffer.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """int: how many bytes may be touched."""
+        return self.buffer.nbytes
+
+    def __repr__(self) -> str:
+        return f"<Pointer {self.buffer.ptr:#x}, {self.nbytes} bytes of {self.dtype}>"

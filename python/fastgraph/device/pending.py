@@ -1,0 +1,211 @@
+"""What a builder gathers before there is a record: nodes, accesses, and the graph's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.record import PythonCall, RecordNode
+from fastgraph.errors import GraphError, ScopeError
+
+if TYPE_CHECKING:
+    from fastgraph.device.builder import DeviceGraphBuilder
+
+__all__ = [
+    "Access", "Inlined", "Node", "Pending", "PointerSlot", "Scalar", "Scratch", "Shared", "Work",
+]  # fmt: skip
+
+
+class Node:
+    """A node of the graph being built: what `dependencies=` takes.
+
+    Attributes
+    ----------
+    id : int
+        Its number, in the order of adding.
+    name : str
+    """
+
+    __slots__ = ("_builder", "id", "name")
+
+    def __init__(self, builder: DeviceGraphBuilder, id: int, name: str) -> None:
+        self._builder = builder
+        self.id = id
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Node {self.id} {self.name!r}>"
+
+
+class Scratch:
+    """Memory of the graph's own, given an address after the build; made by `create_buffer`.
+
+    Reading `ptr` inside the build gives it memory that serves nothing else. It holds values only
+    while a replay runs, so what would read it on the host raises GraphError.
+    """
+
+    __slots__ = ("_open", "block", "device", "dtype", "nbytes", "own", "shape")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, own: bool = False
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        self.own = own
+        self.block: Block | None = None
+        self._open = True
+
+    @property
+    def ptr(self) -> int:
+        """int: the address, in the graph that is being built and its handles, not in clones."""
+        if not self._open:
+            raise ScopeError("the address of scratch is told inside the build only")
+        if self.block is None:
+            self.block = buffer.allocate(self.nbytes)
+            self.own = True
+        return self.block.ptr
+
+    def numpy(self) -> Any:
+        """Not possible: GraphError."""
+        raise GraphError(
+            f"{self!r} holds values only while the graph runs; copy it to a buffer by a node, "
+            "or make it an output"
+        )
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Any:
+        return self.numpy()
+
+    def __repr__(self) -> str:
+        return f"<Scratch {self.dtype}{list(self.shape)}>"
+
+
+class Scalar:
+    """A named number that kernels take and that replays may change; made by `scalar`.
+
+    Attributes
+    ----------
+    name : str
+    dtype : numpy.dtype
+    where : str
+        ``"node"`` or ``"memory"``.
+    """
+
+    __slots__ = ("default", "device", "dtype", "name", "nbytes", "shape", "where")
+
+    def __init__(self, name: str, default: np.ndarray[Any, Any], where: str, device: str) -> None:
+        self.name = name
+        self.dtype = default.dtype
+        self.default = default
+        self.where = where
+        self.device = device
+        self.shape: tuple[int, ...] = (1,)
+        self.nbytes = default.nbytes
+
+    def __repr__(self) -> str:
+        return f"<Scalar {self.name!r} {self.dtype} in {self.where}>"
+
+
+class PointerSlot:
+    """A buffer argument that can be pointed elsewhere by its name; made by `pointer`."""
+
+    __slots__ = ("device", "dtype", "name", "nbytes", "shape", "target")
+
+    def __init__(self, name: str, target: Buffer) -> None:
+        self.name = name
+        self.target = target
+        self.device = target.device
+        self.dtype = target.dtype
+        self.shape = target.shape
+        self.nbytes = target.nbytes
+
+    def __repr__(self) -> str:
+        return f"<PointerSlot {self.name!r} {self.dtype}{list(self.shape)}>"
+
+
+class Access(NamedTuple):
+    """One operand: where it lies and what is done to it; nobody said what if not `known`."""
+
+    place: Any  # Buffer | Scratch | Scalar | PointerSlot | ndarray
+    reads: bool
+    writes: bool
+    known: bool = True
+
+
+class Work(NamedTuple):
+    """What a node does. `spec` are the arguments that it was made of, for updates."""
+
+    name: str
+    kind: str
+    kernel: str | None
+    accesses: tuple[Access, ...]
+    params: tuple[int, ...] = ()
+    keep: object = None
+    python: PythonCall | None = None
+    spec: Mapping[str, Any] = {}
+
+
+class Inlined(NamedTuple):
+    """The nodes of a child graph, and where each memory that they name lies in this one."""
+
+    nodes: tuple[RecordNode, ...]
+    places: dict[int, Any]
+
+
+class Pending(NamedTuple):
+    """A node as the builder holds it."""
+
+    name: str
+    work: Work
+    dependencies: tuple[int, ...]
+    bodies: tuple[list[Pending], ...] = ()
+    inlined: Inlined | None = None
+
+    def places(self) -> Iterator[Any]:
+        """Every place that the node or a node inside it touches."""
+        for access in self.work.accesses:
+            yield access.place
+        for body in self.bodies:
+            for inner in body:
+                yield from inner.places()
+        if self.inlined:
+            yield from self.inlined.places.values()
+
+
+class Shared:
+    """What a graph's builder and the builders of its bodies have in common."""
+
+    __slots__ = ("inputs", "names", "outputs", "scratch", "twins")
+
+    def __init__(self) -> None:
+        self.scratch: dict[int, Scratch] = {}
+        self.names: dict[str, Scalar | PointerSlot] = {}
+        self.outputs: list[Buffer | Scratch] = []
+        self.twins: list[Buffer] = []  # of copied inputs
+        self.inputs: list[Any] = []  # in-place inputs
+
+    def mark(self) -> tuple[int, ...]:
+        """Return how much there is of everything, for `roll_back`."""
+        return tuple(len(getattr(self, name)) for name in self.__slots__)
+
+    def roll_back(self, mark: tuple[int, ...]) -> None:
+        """Forget what came after `mark`."""
+        for name, count in zip(self.__slots__, mark, strict=True):
+            held = getattr(self, name)
+            if isinstance(held, dict):
+                for key in list(held)[count:]:
+                    del held[key]
+            else:
+                del held[count:]
+
+    def clear(self) -> None:
+        """Hold nothing any longer."""
+        for scratch in self.scratch.values():
+            scratch._open = False
+            scratch.block = None
+        self.roll_back((0,) * len(self.__slots__))

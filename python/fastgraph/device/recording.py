@@ -1,0 +1,316 @@
+"""From gathered nodes to a record: scratch is planned, every place gets a memory and an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastgraph._core import arena, buffer
+from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.order import Order
+from fastgraph._core.record import Memory, Operand, Record, RecordNode
+from fastgraph.device.pending import (
+    Access,
+    Inlined,
+    Pending,
+    PointerSlot,
+    Scalar,
+    Scratch,
+    Shared,
+    Work,
+)
+
+__all__ = ["UNUSED", "Recorded", "locate_more", "operands_of", "record"]
+
+# Estimates for one thread: a node, and a byte that it touches in memory.
+NODE_NS = 10.0
+BYTE_NS = 0.1
+# What stays of a memory that an update let go of, so that the others keep their numbers.
+UNUSED = Memory("buffer", "unused", 0)
+SCALAR_BYTES = 8
+
+Where = tuple[int, int]
+
+
+class Recorded(NamedTuple):
+    """A record and what binding it takes.
+
+    Attributes
+    ----------
+    record : Record
+    blocks : list of (Block, int) or None
+        For each memory what it is bound to; None where each executable has memory of its own.
+    private : frozenset of int
+        Memories that a clone makes anew.
+    located : dict
+        Memory and offset of each place, by its `id`; `places` keeps those alive.
+    places : list
+    works : list of Work
+        What each node was made of.
+    outputs : list
+        Memory, offset, shape and dtype of each.
+    names : dict
+        Scalars and pointers, each with its memory and offset.
+    twins : list
+        As `outputs`, for the copied inputs in order.
+    arena : int or None
+        The memory that holds the planned scratch.
+    """
+
+    record: Record
+    blocks: list[tuple[Block, int] | None]
+    private: frozenset[int]
+    located: dict[int, Where]
+    places: list[Any]
+    works: list[Work]
+    outputs: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
+    names: dict[str, tuple[Scalar | PointerSlot, Where]]
+    twins: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
+    arena: int | None
+
+
+class _Memories:
+    """A record's memories while they are gathered."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.blocks: list[tuple[Block, int] | None] = []
+        self.private: set[int] = set()
+
+    def add(self, kind: str, name: str, nbytes: int, block: Block | None, offset: int = 0) -> int:
+        self.blocks.append(None if block is None else (block, offset))
+        return self.record.add_memory(kind, name, nbytes)
+
+    def add_private(self, kind: str, name: str, nbytes: int, block: Block | None = None) -> int:
+        number = self.add(kind, name, nbytes, block)
+        self.private.add(number)
+        return number
+
+
+def record(
+    pendings: list[Pending], shared: Shared, unknown: bool, resolve: bool = False
+) -> Recorded:
+    """Make the record of a graph.
+
+    Parameters
+    ----------
+    pendings : list of Pending
+    shared : Shared
+    unknown : bool
+        Whether accesses of which nothing is known count as read and write.
+    resolve : bool
+        Let named pointers be the buffers that they point to, as the hazard check wants them.
+    """
+    memories = _Memories(Record())
+    places = [place for pending in pendings for place in pending.places()]
+    places += [*shared.outputs, *shared.twins]
+    named = dict(shared.names)
+    if resolve:
+        places += [slot.target for slot in named.values() if isinstance(slot, PointerSlot)]
+    located: dict[int, Where] = {}
+    planned = [s for s in shared.scratch.values() if not s.own]
+    arena_number = None
+    if planned:
+        offsets, total = _plan_scratch(pendings, planned, shared.outputs)
+        arena_number = memories.add_private("arena", "scratch", total)
+        located.update({key: (arena_number, offset) for key, offset in offsets.items()})
+    for scratch in shared.scratch.values():
+        if scratch.own:
+            number = memories.add_private("buffer", "scratch", scratch.nbytes, scratch.block)
+            located[id(scratch)] = number, 0
+    scalars = [scalar for scalar in named.values() if isinstance(scalar, Scalar)]
+    if scalars:
+        number = memories.add_private("scalars", "scalars", SCALAR_BYTES * len(scalars))
+        for i, scalar in enumerate(scalars):
+            located[id(scalar)] = number, SCALAR_BYTES * i
+    twins = {id(twin.block) for twin in shared.twins}
+    located.update(_locate(_outside(places), memories, twins))
+    for slot in named.values():
+        if not isinstance(slot, PointerSlot):
+            continue
+        if resolve:
+            located[id(slot)] = located[id(slot.target)]
+        else:
+            target = slot.target
+            number = memories.add("buffer", slot.name, slot.nbytes, target.block, target.offset)
+            located[id(slot)] = number, 0
+    _add_nodes(memories.record, pendings, located, unknown)
+    return Recorded(
+        memories.record,
+        memories.blocks,
+        frozenset(memories.private),
+        located,
+        [*places, *shared.scratch.values(), *named.values()],
+        [pending.work for pending in pendings],
+        [(*located[id(out)], out.shape, out.dtype) for out in shared.outputs],
+        {name: (held, located[id(held)]) for name, held in named.items()},
+        [(*located[id(twin)], twin.shape, twin.dtype) for twin in shared.twins],
+        arena_number,
+    )
+
+
+def operands_of(
+    accesses: Iterable[Access], located: dict[int, Where], unknown: bool
+) -> list[Operand]:
+    """Return the operands of a node; of what is not known nothing is claimed unless `unknown`."""
+    return [
+        Operand(
+            *located[id(a.place)],
+            a.place.nbytes,
+            a.reads and (a.known or unknown),
+            a.writes and (a.known or unknown),
+        )
+        for a in accesses
+    ]
+
+
+def locate_more(
+    record: Record, blocks: list[tuple[Block, int]], places: list[Any]
+) -> dict[int, Where]:
+    """Add memories for places that the record does not have yet, without moving any other."""
+    located = {}
+    for place in _outside(places):
+        block, at = _span(place)
+        for number, bound in enumerate(blocks):
+            # Bytes that a memory holds already stay one memory, for the hazard check.
+            if record.memories[number].kind == "buffer":
+                start = bound[0].ptr + bound[1]
+                if start <= at and at + place.nbytes <= start + record.memories[number].nbytes:
+                    located[id(place)] = number, at - start
+                    break
+        else:
+            number = record.memories.index(UNUSED) if UNUSED in record.memories else len(blocks)
+            record.memories[number:] = [
+                Memory("buffer", f"buffer {number}", block.nbytes),
+                *record.memories[number + 1 :],
+            ]
+            blocks[number:] = [(block, 0), *blocks[number + 1 :]]
+            located[id(place)] = number, at - block.ptr
+    return located
+
+
+def _add_nodes(
+    record: Record, pendings: list[Pending], located: dict[int, Where], unknown: bool
+) -> None:
+    for pending in pendings:
+        work = pending.work
+        operands = operands_of(work.accesses, located, unknown)
+        bodies = []
+        for body in pending.bodies:
+            inner = record.body()
+            _add_nodes(inner, body, located, unknown)
+            bodies.append(inner)
+        if pending.inlined is not None:
+            inner = record.body()
+            inner.nodes += _moved(pending.inlined.nodes, pending.inlined, located)
+            bodies.append(inner)
+        record.add_node(
+            pending.name,
+            work.kind,
+            work.kernel,
+            operands,
+            work.params,
+            cost_ns=NODE_NS + BYTE_NS * sum(operand.nbytes for operand in operands),
+            dependencies=pending.dependencies,
+            keep=work.keep,
+            bodies=bodies,
+            python=work.python,
+        )
+
+
+def _moved(
+    nodes: Iterable[RecordNode], inlined: Inlined, located: dict[int, Where]
+) -> Iterator[RecordNode]:
+    """The nodes of a child graph over the memories of its parent."""
+    for node in nodes:
+        operands = []
+        for operand in node.operands:
+            number, start = located[id(inlined.places[operand.memory])]
+            operands.append(operand._replace(memory=number, offset=start + operand.offset))
+        bodies = tuple(tuple(_moved(body, inlined, located)) for body in node.bodies)
+        yield node._replace(operands=tuple(operands), bodies=bodies)
+
+
+def _outside(places: Iterable[Any]) -> list[Any]:
+    """The places that are memory of a caller's, each once."""
+    return list({id(p): p for p in places if isinstance(p, Buffer | np.ndarray)}.values())
+
+
+def _locate(places: list[Any], memories: _Memories, twins: set[int]) -> dict[int, Where]:
+    """Add a memory for each block of buffers and arrays; return (memory, offset) by id of a place.
+
+    Blocks that share bytes, as arrays over one foreign buffer do, become one memory, so that the
+    hazard check sees that they do.
+    """
+    spans = [(*_span(place), id(place)) for place in places]
+    groups: list[list[Block]] = []
+    group_of: dict[int, int] = {}
+    stop = 0
+    for block, _, key in sorted(spans, key=lambda span: span[0].ptr):
+        if not groups or (block.ptr >= stop and block is not groups[-1][-1]):
+            groups.append([])
+            stop = 0
+        groups[-1].append(block)
+        group_of[key] = len(groups) - 1
+        stop = max(stop, block.ptr + block.nbytes)
+    memory_of: dict[int, Where] = {}
+    located = {}
+    for _, at, key in spans:
+        group = group_of[key]
+        if group not in memory_of:
+            block = _union(groups[group])
+            name = f"buffer {len(memories.blocks)}"
+            add = memories.add_private if id(block) in twins else memories.add
+            memory_of[group] = add("buffer", name, block.nbytes, block), block.ptr
+        number, start = memory_of[group]
+        located[key] = number, at - start
+    return located
+
+
+def _span(place: Any) -> tuple[Block, int]:
+    if isinstance(place, Buffer):
+        return place.block, place.ptr
+    return _host_block(place), int(place.__array_interface__["data"][0])
+
+
+def _union(group: list[Block]) -> Block:
+    """One block over the bytes of all, which it keeps alive."""
+    if all(block is group[0] for block in group):
+        return group[0]
+    low = min(block.ptr for block in group)
+    high = max(block.ptr + block.nbytes for block in group)
+    return buffer.borrow(low, high - low, group)
+
+
+def _plan_scratch(
+    pendings: list[Pending], scratches: list[Scratch], outputs: list[Buffer | Scratch]
+) -> tuple[dict[int, int], int]:
+    touched: dict[int, list[int]] = {id(scratch): [] for scratch in scratches}
+    for number, pending in enumerate(pendings):
+        for place in pending.places():
+            if id(place) in touched:
+                # A read counts as a write: what was never written must not be another's bytes.
+                touched[id(place)].append(number)
+    used = [scratch for scratch in scratches if touched[id(scratch)]]
+    unused = [scratch for scratch in scratches if not touched[id(scratch)]]
+    kept = {id(output) for output in outputs}
+    pinned = [i for i, scratch in enumerate(used) if id(scratch) in kept]
+    order = Order([pending.dependencies for pending in pendings])
+    touches = [touched[id(scratch)] for scratch in used]
+    planned, total = arena.plan(order, [s.nbytes for s in used], touches, touches, pinned)
+    offsets = {id(scratch): offset for scratch, offset in zip(used, planned, strict=True)}
+    for scratch in unused:
+        offsets[id(scratch)] = total
+        total += -(-scratch.nbytes // arena.ALIGNMENT) * arena.ALIGNMENT
+    return offsets, total
+
+
+def _host_block(array: np.ndarray[Any, Any]) -> Block:
+    """The bytes of the array that owns `array`'s, so that views of it count as one memory."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    low, high = np.lib.array_utils.byte_bounds(root)
+    return buffer.borrow(low, high - low, array)

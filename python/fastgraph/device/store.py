@@ -1,0 +1,224 @@
+"""What caches hold: one build for a key, least recently used out first, shared scratch."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Block
+from fastgraph._core.keys import Key
+from fastgraph._core.lock import GraphLock
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.inputs import compose_key
+from fastgraph.device.state import GraphState
+from fastgraph.errors import GraphError, InputError
+
+__all__ = ["CacheStats", "GraphStore", "ScratchPool", "check_settings", "key_of"]
+
+
+class CacheStats(NamedTuple):
+    """Counts of a cache since it was made; graphs and bytes that it holds now."""
+
+    hits: int
+    misses: int
+    builds: int
+    evictions: int
+    live_graphs: int
+    live_bytes: int
+
+
+class ScratchPool:
+    """Scratch that the graphs of one cache and device share; one of them runs at a time.
+
+    Made by `DeviceGraphCache.get_or_create_pool`.
+
+    Attributes
+    ----------
+    nbytes : int
+        How much there is.
+    """
+
+    __slots__ = ("_block", "_mutex", "lock")
+
+    def __init__(self) -> None:
+        self.lock = GraphLock()
+        self._mutex = threading.Lock()
+        self._block: Block | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """int: bytes of the block that the next graph takes."""
+        return 0 if self._block is None else self._block.nbytes
+
+    def take(self, nbytes: int) -> Block:
+        """Return a block of at least `nbytes` bytes.
+
+        A larger one replaces the block for later graphs; those that have the old one keep it, so
+        the pool at least doubles.
+        """
+        with self._mutex:
+            if self._block is None or self._block.nbytes < nbytes:
+                self._block = buffer.allocate(max(nbytes, 2 * self.nbytes))
+            return self._block
+
+
+class _Flight:
+    """A build under way."""
+
+    __slots__ = ("done", "error", "state", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.state: GraphState | None = None
+
+
+class GraphStore:
+    """What a `DeviceGraphCache` holds, by key; the states, not the handles."""
+
+    def __init__(self, max_graphs: int = 256, max_bytes: int | None = None) -> None:
+        for name, limit in (("max_graphs", max_graphs), ("max_bytes", max_bytes)):
+            good = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+            if not good and not (limit is None and name == "max_bytes"):
+                raise InputError(f"{name} is {limit!r}; a positive integer is needed")
+        self.max_graphs = max_graphs
+        self.max_bytes = max_bytes
+        self._mutex = threading.RLock()
+        self._held: OrderedDict[Key, GraphState] = OrderedDict()
+        self._flights: dict[Key, _Flight] = {}
+        self._waiting: dict[int, _Flight] = {}
+        self._pools: dict[DeviceContext, ScratchPool] = {}
+        self._nbytes = 0
+        self._hits = self._misses = self._builds = self._evictions = 0
+
+    @property
+    def stats(self) -> CacheStats:
+        """CacheStats: hits, misses, builds, evictions, live graphs, live bytes."""
+        with self._mutex:
+            return CacheStats(
+                self._hits,
+                self._misses,
+                self._builds,
+                self._evictions,
+                len(self._held),
+                self._nbytes,
+            )
+
+    def get_or_create_pool(self, context: DeviceContext) -> ScratchPool:
+        """Return the scratch that this cache's graphs on a device share."""
+        if not isinstance(context, DeviceContext):
+            raise InputError(f"a pool is of a DeviceContext, not {type(context).__name__}")
+        with self._mutex:
+            return self._pools.setdefault(context, ScratchPool())
+
+    def clear(self) -> None:
+        """Let every graph go but those whose replay is under way; not counted as evictions."""
+        with self._mutex:
+            for key in [key for key, state in self._held.items() if not state.running]:
+                self._remove(key)
+
+    def _get_or_build(self, key: Key, build: Callable[[], GraphState]) -> GraphState:
+        me = threading.get_ident()
+        while True:
+            with self._mutex:
+                state = self._find(key)
+                if state is not None:
+                    return state
+                flight = self._flights.get(key)
+                mine = flight is None
+                if flight is None:
+                    flight = self._flights[key] = _Flight()
+                    self._builds += 1
+                else:
+                    self._check_no_circle(flight, me)
+                    self._waiting[me] = flight
+            if mine:
+                return self._build(key, flight, build)
+            try:
+                flight.done.wait()
+            finally:
+                with self._mutex:
+                    self._waiting.pop(me, None)
+            if flight.state is not None:
+                return flight.state
+            if isinstance(flight.error, Exception):
+                raise flight.error
+            # That thread was interrupted, which is no reason for this one to stop.
+
+    def _build(self, key: Key, flight: _Flight, build: Callable[[], GraphState]) -> GraphState:
+        try:
+            flight.state = build()
+            with self._mutex:
+                self._insert(key, flight.state)
+            return flight.state
+        except BaseException as error:
+            flight.error = error
+            raise
+        finally:
+            with self._mutex:
+                del self._flights[key]
+            flight.done.set()
+
+    def _check_no_circle(self, flight: _Flight, me: int) -> None:
+        following: _Flight | None = flight
+        while following is not None:
+            if following.thread == me:
+                raise GraphError(
+                    "the build of this key is under way in this thread, or waits for it; a build "
+                    "cannot create the graph that it is building"
+                )
+            following = self._waiting.get(following.thread)
+
+    def _find(self, key: Key) -> GraphState | None:
+        if not isinstance(key, Key):
+            raise InputError(f"a key is made by make_key, not a {type(key).__name__}")
+        state = self._held.get(key)
+        if state is None:
+            self._misses += 1
+            return None
+        self._hits += 1
+        self._held.move_to_end(key)
+        return state
+
+    def _insert(self, key: Key, state: GraphState) -> None:
+        self._held[key] = state
+        state.count_cache(1)
+        self._nbytes += state.nbytes
+        over = [*self._held]
+        for oldest in over:
+            if len(self._held) <= self.max_graphs and (
+                self.max_bytes is None or self._nbytes <= self.max_bytes
+            ):
+                break
+            if not self._held[oldest].running:
+                self._remove(oldest)
+                self._evictions += 1
+
+    def _remove(self, key: Key) -> None:
+        state = self._held.pop(key)
+        state.count_cache(-1)
+        self._nbytes -= state.nbytes
+
+
+def check_settings(check: object, verify: object) -> None:
+    """Raise InputError for values of ``check=`` and ``verify=`` that mean nothing."""
+    if not (check is True or check is False or check == "known"):
+        raise InputError(f"check is {check!r}; 'known', True and False are possible")
+    if isinstance(verify, bool) or not isinstance(verify, int) or verify < 0:
+        raise InputError(f"verify is {verify!r}; a number of replays is needed")
+
+
+def key_of(
+    build: Callable[..., object],
+    inputs: tuple[Any, ...],
+    context: DeviceContext,
+    key: object,
+    check: object,
+    verify: object,
+) -> Key:
+    """Return the key of a graph; see `DeviceGraphCache.make_key`."""
+    return compose_key(build, inputs, (context.device, key, check, verify))
