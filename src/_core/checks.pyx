@@ -6,9 +6,12 @@ import numpy as np
 cimport numpy as cnp
 from libc.stdint cimport uintptr_t
 
-from fastgraph.errors import InputError, UnsupportedError
+from fastgraph.errors import FastGraphError, InputError, UnsupportedError
 
 cnp.import_array()
+
+cdef tuple UNREADABLE = (
+    AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError)
 
 cdef extern from "numpy/arrayobject.h":
     bint PyArray_ISCARRAY_RO(cnp.ndarray)
@@ -29,17 +32,23 @@ def as_array(str what, value, shape, dtype):
     """
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{what} is a masked array; there is no place for its mask")
-    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") \
-            or hasattr(value, "__array_interface__"):
+    if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
-    if not hasattr(value, "__dlpack__"):
-        raise InputError(
-            f"{what} is a {type(value).__name__}; {describe(shape, dtype)} is needed as "
-            "an array (nothing is converted)")
+    # What the other library's methods raise, and NumPy about what they return; an error of some
+    # other kind is the caller's own and passes through.
     try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise InputError(f"{what}: this {type(value).__name__} cannot be read: {error}") from None
+        if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+    except FastGraphError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(
+            f"{what}: this {type(value).__name__} cannot be read: {error}") from error
+    raise InputError(
+        f"{what} is a {type(value).__name__}; {describe(shape, dtype)} is needed as "
+        "an array (nothing is converted)")
 
 
 def as_checked(tuple spec, value):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import shutil
+import subprocess
 import threading
 
 import numpy as np
@@ -167,13 +169,15 @@ def test_destinations(ctx, kernels, dst):
     assert not np.asarray(dst).any()
 
 
-def test_a_pointer_to_const_takes_read_only_arrays(ctx, kernels):
-    out, source = ctx.create_buffer(N), np.frombuffer(np.arange(N, dtype="f4").tobytes(), "f4")
-    build_one(
-        ctx,
-        lambda b: b.add_function(kernels.add, out, source, source, N, grid_dim=4, block_dim=256),
-    ).replay()
-    np.testing.assert_array_equal(out.numpy(), 2 * source)
+def test_host_arrays_are_for_copies_alone(ctx, kernels):
+    """As on a device whose kernels cannot reach the host's memory."""
+    out, source = ctx.create_buffer(N), np.arange(N, dtype="f4")
+    dims = {"grid_dim": 4, "block_dim": 256}
+    for act in (
+        lambda b: b.add_function(kernels.add, out, source, source, N, **dims),
+        lambda b: b.add_memset(source, 1.0),
+    ):
+        refused(ctx, act, fg.InputError, "a buffer is needed, not a host array")
 
 
 @pytest.mark.parametrize(
@@ -288,9 +292,10 @@ def test_scratch_too_large_for_the_machine(ctx):
 
 @pytest.mark.parametrize("dependencies", [None, 5, [None], [0], "x", [object()], {"a": 1}])
 def test_dependencies_that_are_no_nodes(ctx, dependencies):
+    x = ctx.create_buffer(4)
     for act in (
         lambda b: b.add_empty(dependencies=dependencies),
-        lambda b: b.add_memset(np.zeros(4), 1.0, dependencies=dependencies),
+        lambda b: b.add_memset(x, 1.0, dependencies=dependencies),
     ):
         refused(ctx, act, fg.GraphError, "dependencies are nodes")
 
@@ -604,3 +609,42 @@ def test_objects_made_without_their_factories():
     ):
         with pytest.raises((AttributeError, TypeError, fg.FastGraphError)):
             act()
+
+
+def test_another_thread_may_not_build(ctx):
+    caught = []
+
+    def add(b):
+        try:
+            b.add_empty()
+        except fg.ScopeError as error:
+            caught.append(str(error))
+
+    def build(b):
+        thread = threading.Thread(target=add, args=(b,))
+        thread.start()
+        thread.join()
+        assert b.nodes == []
+
+    fg.DeviceGraph.create(ctx, build)
+    assert caught == ["a builder belongs to the thread of its build callback"]
+
+
+def test_a_kernel_owns_its_arguments(ctx, tmp_path):
+    """What a kernel does to its by-value arguments is seen by no later call and no clone."""
+    source, library = tmp_path / "dec.c", tmp_path / "dec.so"
+    source.write_text(
+        "void dec(void *const *args, const int dims[6]) {"
+        " (**(float **)args[0]) = (float)(*(int *)args[1])--; }",
+        "utf-8",
+    )
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "g++"))))
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    loaded = ctypes.CDLL(str(library))
+    address = ctypes.cast(loaded.dec, ctypes.c_void_p).value
+    kernel = fg.NativeKernel(address, "float *out, int n", "dec", loaded)
+    x = ctx.create_buffer(1)
+    graph = fg.DeviceGraph.create(ctx, lambda b: b.add_function(kernel, x, 5))
+    for each in (graph, graph, graph.clone(), graph):
+        each.replay()
+        assert x.numpy()[0] == 5

@@ -454,8 +454,8 @@ def test_a28_views_of_one_memory(ctx):
     for one, two, share in pairs:
 
         def build(b, one=one, two=two):
-            b.add_memset(one, 1)
-            b.add_memset(two, 2)
+            b.add_copy(one, np.full(one.shape, 1, "u1"))
+            b.add_copy(two, np.full(two.shape, 2, "u1"))
 
         if share:
             with pytest.raises(fg.HazardError):

@@ -260,3 +260,17 @@ def test_a_deep_chain_is_copied_and_dropped(graph):
     graph.output(x, "y")
     twin = copy.deepcopy(graph)
     assert reference.evaluate(twin, {"x": np.float32([2])})["y"] == 2
+
+
+def test_arguments_of_a_kind_that_nobody_expects(graph):
+    x, many = graph.input("x", (2, 3)), np.array([1, 0])
+    for reduction in (ops.sum, ops.prod, ops.mean, ops.max, ops.min, ops.argmax):
+        refused(graph, lambda f=reduction: f(x, axis=0, keepdims=many), "keepdims")
+        assert reduction(x, axis=0, keepdims=np.bool_(True)).shape == (1, 3)
+    refused(graph, lambda: ops.gelu(x, many), "approximate")
+    refused(graph, lambda: ops.take(x, 2**70), "take: index", "out of range")
+    refused(graph, lambda: ops.getitem(1, 0), "getitem", "Value")
+    refused(graph, lambda: ops.layer_norm(x, eps=10**400), "eps", "finite")
+    refused(graph, lambda: ops.astype(x, "f4,("), "not a dtype")
+    refused(graph, lambda: graph.constant([[1], [1, 2]]), "constant", "list")
+    refused(graph, lambda: graph.param("p", (2,), initial=[[1], [1, 2]]), "param 'p'", "list")

@@ -286,3 +286,21 @@ def test_forms_of_old_opsets() -> None:
     summed = np.clip(x[0, 1:, 1:3], -1, 2).sum(axis=0)[None, :, None]
     np.testing.assert_array_equal(found["y"], summed[:, :1])
     np.testing.assert_array_equal(found["z"], summed[:, 1:])
+
+
+@pytest.mark.parametrize("step", [-(2**63), -2, -1, 1, 2])
+def test_slices_from_and_to_beyond_the_ends(step: int) -> None:
+    far = 2**63
+    for dim in (0, 1, 3):
+        x = np.arange(dim, dtype=np.float32)
+        for start in (-far, -7, -4, -3, -1, 0, 1, 2, 3, 7, far - 1):
+            for end in (-far, -7, -4, -3, -1, 0, 1, 2, 3, 7):
+                first, last = (at + dim if at < 0 else at for at in (start, end))
+                low, high = (0, dim) if step > 0 else (-1, dim - 1)
+                first = min(max(first, 0), high)
+                wanted = x[list(range(first, min(max(last, low), high), step))] if dim else x
+                bounds = {"s": [start], "e": [end], "a": [0], "t": [step]}
+                bounds = {name: np.array(found, np.int64) for name, found in bounds.items()}
+                built = model([node("Slice", "x s e a t", "y")], {"x": [dim]}, initialisers=bounds)
+                found = reference.evaluate(load(in_bytes(built)), {"x": x})["y"]
+                assert found.tolist() == wanted.tolist(), (dim, start, end, step)

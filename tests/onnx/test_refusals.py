@@ -353,3 +353,19 @@ def test_a_parsed_model_is_left_as_it_was() -> None:
     before = in_bytes(built)
     from_model(built, {"N": 2})
     assert in_bytes(built) == before
+
+
+def test_a_function_that_calls_itself() -> None:
+    built = model([onnx.helper.make_node("F", ["x"], ["y"], domain="own")], {"x": [2]})
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    inner = helper.make_node("F", ["a"], ["b"], domain="own")
+    built.functions.append(helper.make_function("own", "F", ["a"], ["b"], [inner], imports))
+    built.opset_import.append(imports[1])
+    refused(built, "functions cannot be inlined")
+
+
+@pytest.mark.parametrize("size", [2**42, 2**30])
+def test_a_constant_too_large_to_make_at_import(size: int) -> None:
+    shape = node("Constant", "", "shape", value_ints=[size])
+    one = node("Constant", "", "one", value_float=1.0)
+    refused(model([shape, one, node("Expand", "one shape", "y")]), "Expand", "the limit is")

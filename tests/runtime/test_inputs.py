@@ -362,3 +362,35 @@ def test_nan_goes_through():
     assert np.isnan(y[0]).all()
     np.testing.assert_array_equal(y[1], clean[1])
     np.testing.assert_array_equal(model.run({"x": x})[0], clean)
+
+
+class Raising:
+    """Says that it is an array of another library, and is none."""
+
+    def __dlpack__(self, **kwargs):
+        return 3
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("value", [Arraylike(3), Arraylike([1, 2]), Raising()])
+def test_what_only_seems_to_be_an_array(value):
+    g = fg.Graph("g")
+    g.output(g.input("x", (3,)) + g.param("p", (3,), initial=X), "y")
+    model = fg.Session(threads=1).compile(g)
+    for call in (lambda: model.run({"x": value}), lambda: model.set_params({"p": value})):
+        with pytest.raises(fg.InputError, match="cannot be read"):
+            call()
+
+
+def test_options_of_a_kind_that_nobody_expects():
+    g, many = fg.Graph("g"), np.array([1, 0])
+    g.output(g.input("x", (3,)) + 1, "y")
+    for options in ({"isa": ""}, {"isa": []}, {"isa": many}, {"fuse": "no"}, {"fuse": many}):
+        with pytest.raises(fg.InputError, match=next(iter(options))):
+            fg.Session(threads=1).compile(g, fg.CompileOptions(**options))
+    with pytest.raises(fg.InputError, match="release_gil"):
+        fg.Session(release_gil=many)
+    with pytest.raises(fg.InputError, match="check"):
+        fg.DeviceGraph.create(fg.DeviceContext("cpu"), lambda b: None, check=many)

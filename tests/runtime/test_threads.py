@@ -459,3 +459,63 @@ def test_models_and_steps_in_cycles_are_collected():
         del model, step, array, inputs
     gc.collect()
     assert counters.snapshot() == before
+
+
+def test_scalars_are_checked_before_inputs_are_held():
+    """A scalar that runs Python code may change the caller's list: the run reads what is there."""
+    graph = fg.Graph("held")
+    x, s = graph.input("x", (1 << 12,)), graph.scalar("s", "float32")
+    graph.output(fg.ops.max(x) * s, "y")
+    model = fg.Session("cpu", threads=1, release_gil=False).compile(graph)
+    arrays = [np.ones(1 << 12, "f4")]
+
+    class Swap(float):
+        def __abs__(self):
+            arrays[0] = np.full(1 << 12, 3.0, "f4")
+            return 1.0
+
+    model.run_slots(arrays, s=Swap(2.0))
+    assert model.output_view(0) == 6.0
+
+
+def test_fork_in_a_handler_amid_a_pooled_run():
+    """The child has none of the workers whose parts it waits for: it goes on or says so."""
+    passes(
+        """
+        import os, random, signal, time
+        import numpy as np, fastgraph as fg
+
+        g = fg.Graph()
+        y = x = g.input("x", (700, 700))
+        for _ in range(6):
+            y = y @ x * 0.01
+        g.output(y)
+        model = fg.Session("cpu", threads=2).compile(g)
+        data = {"x": np.random.default_rng(0).random((700, 700), "f4") * 0.01}
+        wanted = model.run(data)[0].tobytes()
+        child = None
+
+        def handler(*_):
+            global child
+            child = os.fork()
+
+        signal.signal(signal.SIGALRM, handler)
+        for _ in range(6):
+            child = None
+            signal.setitimer(signal.ITIMER_REAL, 0.01 + random.random() * 0.04)
+            while child is None:
+                try:
+                    same = model.run(data)[0].tobytes() == wanted
+                except fg.GraphError:
+                    assert child == 0
+                    same = model.run(data)[0].tobytes() == wanted
+            if child == 0:
+                os._exit(0 if same else 3)
+            assert same
+            until = time.monotonic() + 20
+            while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
+                assert time.monotonic() < until, "the child hangs"
+                time.sleep(0.01)
+            assert done[1] == 0, done
+        """
+    )

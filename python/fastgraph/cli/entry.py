@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         arguments.command(arguments)
-        sys.stdout.flush()
+        # None: the process was started without one, so there is nobody to print to.
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except Failure as failure:
         return _report(str(failure), failure.code)
     except (FastGraphError, OSError) as error:
@@ -53,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(message: str, code: int) -> int:
-    print(f"fastgraph: {message}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"fastgraph: {message}", file=sys.stderr)
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from threading import get_ident
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -64,6 +65,7 @@ class DeviceGraphBuilder:
         self._nodes: list[Node] = []
         self._region: Region | None = None
         self._open = True
+        self._thread = get_ident()
         self._busy = False  # a body is being built by a builder of its own
 
     @property
@@ -512,6 +514,8 @@ class DeviceGraphBuilder:
     def _check_open(self) -> None:
         if not self._open:
             raise ScopeError("this builder's callback has returned; build a new graph instead")
+        if self._thread != get_ident():
+            raise ScopeError("a builder belongs to the thread of its build callback")
         if self._busy:
             raise ScopeError("a body is being built; use the builder that it was given")
 

@@ -92,6 +92,8 @@ def _native(
             if said.writes and parameter.const:
                 raise InputError(f"{where}: {said!r}, but a pointer to const is only read")
             reads, writes = said.reads, said.writes
+        if isinstance(value, np.ndarray):
+            raise InputError(f"{where}: a buffer is needed, not a host array; copy it to one")
         sources.append(("pointer", len(accesses)))
         accesses.append(Access(place(value, writes), reads, writes))
     if f.convention == "c":
@@ -185,6 +187,8 @@ def copy_work(place: Place, api: str, dst: Any, src: Any) -> Work:
 
 def memset_work(place: Place, api: str, dst: Any, value: Any) -> Work:
     """Every element of a place set to one value."""
+    if isinstance(dst, np.ndarray):
+        raise InputError("memset: a buffer is needed, not a host array")
     target = place(dst, True)
     element = pattern(value, target.dtype)
     params = (target.nbytes, target.dtype.itemsize, word(element))

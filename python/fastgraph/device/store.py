@@ -206,7 +206,7 @@ class GraphStore:
 
 def check_settings(check: object, verify: object) -> None:
     """Raise InputError for values of ``check=`` and ``verify=`` that mean nothing."""
-    if not (check is True or check is False or check == "known"):
+    if not isinstance(check, bool) and not (isinstance(check, str) and check == "known"):
         raise InputError(f"check is {check!r}; 'known', True and False are possible")
     if isinstance(verify, bool) or not isinstance(verify, int) or verify < 0:
         raise InputError(f"verify is {verify!r}; a number of replays is needed")

@@ -7,10 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from fastgraph.errors import GraphError
-from fastgraph.ir.literals import frozen, scalar_array
+from fastgraph.ir.literals import array_of, frozen, scalar_array
 from fastgraph.ir.opdef import OPS
 from fastgraph.ir.types import Spec, check_dtype, check_shape, check_size
 from fastgraph.ir.value import LEAVES, Node, Value
@@ -131,7 +129,7 @@ class Graph:
         """
         attrs: dict[str, Any] = {}
         if initial is not None:
-            array = np.asarray(initial)
+            array = array_of(initial, f"param {name!r}: initial")
             wanted = check_dtype(dtype, f"param {name!r}")
             dims = check_shape(shape, f"param {name!r}", wanted)
             if array.shape != dims or array.dtype != wanted:
@@ -208,7 +206,7 @@ class Graph:
         >>> Graph().constant(np.arange(3))
         <Value constant: int64[3]>
         """
-        found = np.asarray(array)
+        found = array_of(array, "constant")
         dtype = check_dtype(found.dtype, "constant")
         check_size(found.shape, dtype, "constant")
         attrs = {"value": frozen(found)}

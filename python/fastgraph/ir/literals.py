@@ -8,7 +8,19 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 
-__all__ = ["frozen", "scalar_array"]
+__all__ = ["array_of", "frozen", "scalar_array"]
+
+
+def array_of(found: Any, what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `found` as an array; GraphError naming `what` if NumPy makes none of it."""
+    try:
+        return np.asarray(found)
+    except GraphError:
+        raise
+    except (AttributeError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise GraphError(
+            f"{what}: this {type(found).__name__} cannot be read as an array: {error}"
+        ) from error
 
 
 def frozen(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:

@@ -49,7 +49,8 @@ def check_dtype(dtype: Any, what: str) -> DType:
     """Return `dtype` as a NumPy dtype; GraphError naming `what` if graphs do not compute in it."""
     try:
         found: DType = np.dtype(dtype)
-    except TypeError:
+    # NumPy parses text and structures here, and what it raises for them is not listed.
+    except Exception:
         raise GraphError(f"{what}: {dtype!r} is not a dtype; use one of {dtype_names()}") from None
     if found not in SUPPORTED:
         raise GraphError(

@@ -21,6 +21,7 @@ from fastgraph.onnx.registry import (
     NodeError,
     OnnxNode,
     Rule,
+    check_affordable,
     find_rule,
 )
 from fastgraph.onnx.structure import (
@@ -319,6 +320,9 @@ class _Translator:
             keep = index in rule.static or operand is None
             lifted.append(operand if keep else _constant(scratch, operand, node.input[index]))
         results = self._apply(rule, node, scratch, lifted)
+        for step in scratch.nodes:
+            for value in step.outputs:
+                check_affordable(value.shape, value.dtype)
         for index, result in enumerate(results):
             if isinstance(result, Value):
                 scratch.output(result, str(index))

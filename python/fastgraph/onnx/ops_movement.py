@@ -9,10 +9,9 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.onnx.registry import NodeError, OnnxNode, normal_axis, onnx_op
+from fastgraph.onnx.registry import NodeError, OnnxNode, check_affordable, normal_axis, onnx_op
 
 Array = np.ndarray[Any, Any]
-MAX_CONSTANT_BYTES = 1 << 31
 
 
 def _integers(array: Array, what: str) -> tuple[int, ...]:
@@ -230,8 +229,12 @@ def _slice(
         if step == 0:
             raise NodeError("a step is 0")
         axis = normal_axis(axis, x.ndim)
-        # Clamping is Python's own, which ONNX copied.
-        taken = range(*slice(start, end, step).indices(x.shape[axis]))
+        # Clamping is Python's own, except that ONNX lets a start before the first element of a
+        # backward slice stand for that element.
+        dim = x.shape[axis]
+        if step < 0 and start < -dim:
+            start = 0
+        taken = range(*slice(start, end, step).indices(dim))
         stop: int | None = taken.start + len(taken) * step
         key[axis] = slice(taken.start, None if stop is not None and stop < 0 else stop, step)
         if not taken:
@@ -283,7 +286,7 @@ def constant_of_shape(node: OnnxNode, shape: Array) -> Array:
     sizes = _integers(shape, "shape")
     if value.size != 1 or min(sizes, default=0) < 0:
         raise NodeError(f"needs one value and sizes of 0 or more, found {value.size} and {sizes}")
-    _affordable(prod(size or 1 for size in sizes), value.dtype)
+    check_affordable(sizes, value.dtype)
     return np.full(sizes, value.reshape(-1)[0])
 
 
@@ -298,13 +301,6 @@ def range_of(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     if step == 0 or not np.isfinite([first, last, step]).all():
         raise NodeError(f"start {first}, limit {last} and delta {step} make no sequence")
     count = max(ceil((last - first) / step), 0)
-    _affordable(count, start.dtype)
+    check_affordable((count,), start.dtype)
     sequence: Array = (first + np.arange(count) * step).astype(start.dtype)
     return sequence
-
-
-def _affordable(count: int, dtype: np.dtype[Any]) -> None:
-    if count * dtype.itemsize > MAX_CONSTANT_BYTES:
-        raise NodeError(
-            f"makes a constant of {count * dtype.itemsize} bytes; the limit is {MAX_CONSTANT_BYTES}"
-        )

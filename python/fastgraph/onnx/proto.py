@@ -209,7 +209,8 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     if model.functions:
         try:
             model = onnx.inliner.inline_local_functions(model)
-        except (RuntimeError, ValueError) as error:
+        # A function that calls itself is a ValidationError of onnx's, which derives from Exception.
+        except Exception as error:
             raise CompileError(f"{where}: its functions cannot be inlined: {error}") from error
     return model
 

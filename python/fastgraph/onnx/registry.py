@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "NodeError",
     "OnnxNode",
     "Rule",
+    "check_affordable",
     "find_rule",
     "known_operators",
     "normal_axis",
@@ -31,6 +33,8 @@ DTYPE_ADVICE = (
     f"graphs compute in {', '.join(SUPPORTED_NAMES)}: export the model in float32, "
     "with int32 or int64 indices"
 )
+
+MAX_CONSTANT_BYTES = 1 << 31
 
 Operand = Value | np.ndarray[Any, Any]
 Result = Operand | tuple[Operand | None, ...]
@@ -143,6 +147,14 @@ def normal_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise NodeError(f"axis {axis} is outside a tensor of {rank} dimensions")
     return axis % rank
+
+
+def check_affordable(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise NodeError where a constant made at import would be larger than the limit."""
+    # Zeros count as ones, as in NumPy: strides of an empty array must fit as well.
+    nbytes = prod(size or 1 for size in shape) * dtype.itemsize
+    if nbytes > MAX_CONSTANT_BYTES:
+        raise NodeError(f"makes a constant of {nbytes} bytes; the limit is {MAX_CONSTANT_BYTES}")
 
 
 Translation = Callable[..., Result]

@@ -86,7 +86,9 @@ class Session:
             isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024
         ):
             raise InputError(f"threads is {threads!r}; 1 to 1024, or None, is possible")
-        if release_gil != "auto" and not isinstance(release_gil, bool):
+        if not isinstance(release_gil, bool) and not (
+            isinstance(release_gil, str) and release_gil == "auto"
+        ):
             raise InputError(f"release_gil is {release_gil!r}; 'auto', True or False is possible")
         self.context = DeviceContext(device)
         self.threads = threads or pool.available_cores()
@@ -138,10 +140,12 @@ class Session:
             raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
         if not isinstance(options, CompileOptions):
             raise InputError(f"options are CompileOptions, not {type(options).__name__}")
+        if not isinstance(options.fuse, bool):
+            raise InputError(f"fuse is {options.fuse!r}; True or False is possible")
         if not graph.outputs:
             raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
-        chosen = options.isa or isa.chosen()
-        if chosen not in isa.offered():
+        chosen = isa.chosen() if options.isa is None else options.isa
+        if not isinstance(chosen, str) or chosen not in isa.offered():
             raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
         optimised = optimise(graph, fuse=options.fuse)
         program = lower(optimised.graph, optimised.is_set, Target(self.threads, chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from fastgraph.ir.types import FLOAT32, check_dtype, result_dtype
 __all__ = [
     "as_value",
     "convert",
+    "flag",
     "float_only",
     "integers",
     "is_weak",
@@ -109,9 +111,20 @@ def number(op: str, what: str, found: Any) -> float:
     """Return `found` as a float; GraphError naming it if it is not a finite number."""
     if isinstance(found, bool | np.bool_) or not isinstance(found, int | float | np.number):
         raise GraphError(f"{op}: {what} must be a number, found {found!r}")
-    if not np.isfinite(found):
+    try:
+        value = float(found)
+    except (OverflowError, TypeError):  # an int beyond every float, a complex number
+        value = math.inf
+    if not math.isfinite(value):
         raise GraphError(f"{op}: {what} must be finite, found {found!r}")
-    return float(found)
+    return value
+
+
+def flag(op: str, what: str, found: Any) -> bool:
+    """Return `found` as a bool; GraphError naming it if it is neither a bool nor 0 or 1."""
+    if not isinstance(found, bool | np.bool_ | int | np.integer) or found not in (0, 1):
+        raise GraphError(f"{op}: {what} must be True or False, found {found!r}")
+    return bool(found)
 
 
 def integers(op: str, what: str, found: Any) -> tuple[int, ...]:

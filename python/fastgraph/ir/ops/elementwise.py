@@ -66,10 +66,9 @@ def enter(
 def infer_gelu(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Check the attribute too."""
     check_operands("gelu", inputs, 1, FLOATS)
-    if attrs.get("approximate") not in ("none", "tanh"):
-        raise GraphError(
-            f"gelu: approximate must be 'none' or 'tanh', found {attrs.get('approximate')!r}"
-        )
+    found = attrs.get("approximate")
+    if not isinstance(found, str) or found not in ("none", "tanh"):
+        raise GraphError(f"gelu: approximate must be 'none' or 'tanh', found {found!r}")
     return [inputs[0]]
 
 

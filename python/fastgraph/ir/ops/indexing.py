@@ -11,11 +11,12 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
+from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.ops.arguments import as_value, convert, integers, node, one, owner
 from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import reshape
-from fastgraph.ir.types import check_axis, result_dtype
+from fastgraph.ir.types import INT64, check_axis, result_dtype
 
 __all__ = ["concat", "getitem", "slice", "take"]
 
@@ -67,6 +68,7 @@ def getitem(x: Value, key: Any) -> Value:
     >>> reference.apply(ops.getitem, np.arange(6).reshape(2, 3), np.s_[0, ::-1])
     array([2, 1, 0])
     """
+    x = one("getitem", x)
     what = f"{x.label}[...]"
     if isinstance(key, Value | np.ndarray):
         if key.dtype == np.bool_:
@@ -205,7 +207,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Value:
     graph = owner("take", (x, indices))
     value = as_value("take", graph, x)
     if isinstance(indices, int) and not isinstance(indices, bool):
-        indices = np.asarray(indices, np.int64)
+        indices = scalar_array(indices, INT64, "take: index")
     index = as_value("take", graph, indices)
     if axis is None:
         value, axis = reshape(value, (value.size,)), 0

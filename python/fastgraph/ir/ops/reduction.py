@@ -10,7 +10,7 @@ import numpy as np
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
 from fastgraph.ir.opdef import Attrs, register
-from fastgraph.ir.ops.arguments import convert, node, one
+from fastgraph.ir.ops.arguments import convert, flag, node, one
 from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.shaping import reshape
 from fastgraph.ir.types import BOOL, FLOAT32, INT32, INT64, Shape, Spec, check_axes
@@ -94,9 +94,10 @@ def reduce(op: str, x: Any, axis: Any, keepdims: bool, widen: bool = False) -> V
     """Build the node of `op`; with `widen` int32 and bool become int64 first."""
     value = one(op, x)
     axes = check_axes(axis, value.ndim, op)
+    keep = flag(op, "keepdims", keepdims)
     if widen and value.dtype in (INT32, BOOL):
         value = convert(value, INT64)
-    return node(op, [value], {"axis": axes, "keepdims": keepdims}).outputs[0]
+    return node(op, [value], {"axis": axes, "keepdims": keep}).outputs[0]
 
 
 @public("NumPy 2", "float32 int32 int64 bool")
@@ -295,11 +296,12 @@ def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     array(3)
     """
     value = one("argmax", x)
+    keep = flag("argmax", "keepdims", keepdims)
     if axis is None:
         flat = reshape(value, (value.size,))
         index = node("argmax", [flat], {"axis": (0,), "keepdims": False}).outputs[0]
-        return reshape(index, (1,) * value.ndim) if keepdims else index
+        return reshape(index, (1,) * value.ndim) if keep else index
     axes = check_axes(axis, value.ndim, "argmax")
     if len(axes) != 1:
         raise GraphError(f"argmax: axis must be one int or None, found {axis!r}")
-    return node("argmax", [value], {"axis": axes, "keepdims": keepdims}).outputs[0]
+    return node("argmax", [value], {"axis": axes, "keepdims": keep}).outputs[0]
