@@ -40,6 +40,20 @@ def plain(value: Any) -> object:
     return value.item()
 
 
+def keep(run: dict[str, Any], folder: Path) -> Path:
+    """Write `run`; benchmarks of this day and commit that are not in it keep their numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{run['date']}-{host_class()}.json"
+    whole = run
+    if path.exists():
+        earlier = json.loads(path.read_text("utf-8"))
+        if earlier["commit"] == run["commit"] and earlier["quick"] == run["quick"]:
+            whole = {**run, "benches": {**earlier["benches"], **run["benches"]}}
+    text_of_run = json.dumps(whole, indent=1, ensure_ascii=False, default=plain)
+    path.write_text(text_of_run + "\n", "utf-8")
+    return path
+
+
 def main() -> int:
     """Run from a shell; the exit status tells whether something is broken."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -80,6 +94,8 @@ def main() -> int:
         record = outcome.record()
         record["seconds"] = round(time.monotonic() - started, 1)
         run["benches"][name] = record
+        if folder is not None:
+            keep(run, folder)  # what is measured stays, however the next one ends
         if outcome.failed:
             broken.append(f"{name}: failed")
     run["machine"]["load_average_after"] = round(os.getloadavg()[0], 2)
@@ -89,16 +105,7 @@ def main() -> int:
     for record in run["benches"].values():
         print(f"\n{text(record)}")
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{run['date']}-{host_class()}.json"
-        if path.exists():
-            # Benchmarks of the same day that were not run again keep their numbers.
-            earlier = json.loads(path.read_text("utf-8"))
-            if earlier["commit"] == run["commit"] and earlier["quick"] == run["quick"]:
-                run["benches"] = {**earlier["benches"], **run["benches"]}
-        text_of_run = json.dumps(run, indent=1, ensure_ascii=False, default=plain)
-        path.write_text(text_of_run + "\n", "utf-8")
-        print(f"\nraw data: {path.name}")
+        print(f"\nraw data: {keep(run, folder).name}")
         if folder == RESULTS:
             report.main([])
     missed = [
