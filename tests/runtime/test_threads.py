@@ -24,8 +24,10 @@ SEARCH = os.pathsep.join(path for path in sys.path if path)
 
 def in_process(code: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own."""
+    program = textwrap.dedent(code)
     return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code)],
+        # From Python 3.12 on a fork beside other threads warns, which is what some programs test.
+        [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", program],
         env={**os.environ, "PYTHONPATH": SEARCH},
         capture_output=True,
         text=True,
