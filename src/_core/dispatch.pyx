@@ -131,7 +131,11 @@ cdef int place_mapping(Engine self, object inputs) except -1:
 
 
 cdef int Engine_place_scalars(Engine self, dict given) except -1:
-    """Write every scalar: the value given for this call, else the default."""
+    """Write every scalar: the value given for this call, else the default.
+
+    Called before any input is placed: checking a value runs Python code, under which the caller's
+    arrays may go, so no address may be held by then.
+    """
     cdef Py_ssize_t offset
     names = [spec[0] for spec in self.scalar_specs]
     for name in given:
@@ -389,7 +393,6 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
-            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_sequence(self, inputs)
@@ -443,7 +446,6 @@ cdef class Engine:
             arrays = check_out(self.output_specs, out)
         Engine_begin(self)
         try:
-            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
@@ -464,7 +466,6 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
-            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
@@ -515,7 +516,6 @@ cdef class Engine:
         """Run once by name and return each node's time in nanoseconds, by record id."""
         Engine_begin(self)
         try:
-            # Scalars first: checking them runs Python code, under which no address may be held.
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
