@@ -4,6 +4,17 @@ cdef enum:
     MAX_NDIM = 32
 
 
+cdef class Memory:
+    cdef readonly bint host_visible
+
+    cdef int wait(self) except -1
+    cdef int read(self, uintptr_t src, void *dst, size_t nbytes) except -1
+    cdef int write(self, uintptr_t dst, const void *src, size_t nbytes) except -1
+    cdef tuple dlpack_device(self)
+    cdef object dlpack(self, Buffer buffer, dict options)
+    cdef dict cuda_array(self, Buffer buffer)
+
+
 cdef class Block:
     cdef readonly uintptr_t ptr
     cdef readonly Py_ssize_t nbytes
@@ -32,6 +43,7 @@ cdef class Buffer:
     cdef bint counted
     cdef object __weakref__
 
+cdef Memory Block_memory(Block block)
 cdef Block Block_create(Py_ssize_t nbytes, bint zero)
 cdef Block Block_borrow(uintptr_t ptr, Py_ssize_t nbytes, object owner)
 cdef Bytes Bytes_create(Block block, uintptr_t at, Py_ssize_t nbytes, bint readonly)

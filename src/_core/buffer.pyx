@@ -28,6 +28,45 @@ cdef size_t MAPPED_BYTES = 1 << 20
 cdef size_t HUGE_PAGE = 1 << 21
 
 
+cdef class Memory:
+    """Who owns bytes that a device works on beside the host; `Block.owner` of those.
+
+    Plain host memory has none. ``host_visible`` says that the host can read them at their address.
+    """
+
+    def __init__(self):
+        raise TypeError("memory of a device is made by its DeviceContext")
+
+    cdef int wait(self) except -1:
+        """Wait until no work of ours can touch the bytes."""
+        raise NotImplementedError
+
+    cdef int read(self, uintptr_t src, void *dst, size_t nbytes) except -1:
+        """Wait, and copy bytes to the host."""
+        raise NotImplementedError
+
+    cdef int write(self, uintptr_t dst, const void *src, size_t nbytes) except -1:
+        """Wait, and copy bytes from the host."""
+        raise NotImplementedError
+
+    cdef tuple dlpack_device(self):
+        """DLPack's (type, number) of the device."""
+        raise NotImplementedError
+
+    cdef object dlpack(self, Buffer buffer, dict options):
+        """DLPack's capsule of a buffer, ordered after the work that is under way."""
+        raise NotImplementedError
+
+    cdef dict cuda_array(self, Buffer buffer):
+        """The ``__cuda_array_interface__`` of a buffer; None where there is none."""
+        raise NotImplementedError
+
+
+cdef Memory Block_memory(Block block):
+    """The owner that knows the device, or None for plain host memory."""
+    return <Memory> block.owner if isinstance(block.owner, Memory) else None
+
+
 cdef class Block:
     """Bytes with one owner, aligned to 64; freed with the last reference.
 
@@ -155,7 +194,7 @@ cdef class Buffer:
     ptr : int
         Address of the first element on its device.
     device : str
-        ``"cpu"``.
+        ``"cpu"``, ``"cuda:0"`` …
 
     Notes
     -----
@@ -186,6 +225,12 @@ cdef class Buffer:
     @property
     def ptr(self):
         return self.block.ptr + <uintptr_t> self.offset
+
+    @property
+    def host_visible(self):
+        """bool: the host can read and write the elements where they lie."""
+        cdef Memory memory = Block_memory(self.block)
+        return memory is None or memory.host_visible
 
     def __len__(self):
         if not self.shape:
@@ -228,12 +273,21 @@ cdef class Buffer:
         array([[0., 2., 4.],
                [1., 3., 5.]], dtype=float32)
         """
+        cdef Memory memory = Block_memory(self.block)
+        cdef uintptr_t at
         source = as_source(array)
         if source.shape != self.shape or source.dtype != self.dtype:
             raise InputError(
                 f"the buffer holds {self.dtype}{list(self.shape)}, "
                 f"not {source.dtype}{list(source.shape)}; nothing is cast or broadcast")
-        np.asarray(self)[...] = source
+        if memory is None or memory.host_visible:
+            if memory is not None:
+                memory.wait()
+            np.asarray(self)[...] = source
+        elif self.nbytes:
+            source = np.ascontiguousarray(source)
+            at = source.__array_interface__["data"][0]
+            memory.write(self.ptr, <const void *> at, self.nbytes)
 
     def numpy(self):
         """Wait for the device and return the elements as an array of the caller's own.
@@ -252,10 +306,23 @@ cdef class Buffer:
         >>> before, x.numpy()
         (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
         """
-        return np.array(np.asarray(self))
+        cdef Memory memory = Block_memory(self.block)
+        cdef uintptr_t at
+        if memory is None or memory.host_visible:
+            if memory is not None:
+                memory.wait()
+            return np.array(np.asarray(self))
+        result = np.empty(self.shape, self.dtype)
+        if self.nbytes:
+            at = result.__array_interface__["data"][0]
+            memory.read(self.ptr, <void *> at, self.nbytes)
+        return result
 
     def __array__(self, dtype=None, copy=None):
-        # Reached only for dtypes without a format: NumPy takes the buffer protocol first.
+        # Reached only for dtypes without a format and for what the host cannot read: NumPy takes
+        # the buffer protocol first.
+        if not self.host_visible:
+            raise TypeError(f"{self!r} is no host memory; use .numpy() for a copy of it")
         raw = Bytes_create(self.block, self.block.ptr + <uintptr_t> self.offset, self.nbytes, False)
         array = np.frombuffer(raw, dtype=np.uint8) if self.nbytes else np.empty(0, np.uint8)
         array = array.view(self.dtype).reshape(self.shape)
@@ -266,12 +333,26 @@ cdef class Buffer:
         return array.copy() if copy else array
 
     def __dlpack__(self, **options):
+        cdef Memory memory = Block_memory(self.block)
+        if memory is not None:
+            return memory.dlpack(self, options)
         return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self):
-        return (1, 0)
+        cdef Memory memory = Block_memory(self.block)
+        return (1, 0) if memory is None else memory.dlpack_device()
+
+    @property
+    def __cuda_array_interface__(self):
+        cdef Memory memory = Block_memory(self.block)
+        interface = None if memory is None else memory.cuda_array(self)
+        if interface is None:
+            raise AttributeError(f"{self!r} is not memory of a GPU")
+        return interface
 
     def __getbuffer__(self, Py_buffer *info, int flags):
+        if not self.host_visible:
+            raise BufferError(f"{self!r} is no host memory; use .numpy() for a copy of it")
         if self.format is None:
             raise BufferError(f"{self.dtype} has no format in the buffer protocol; use DLPack")
         info.buf = <void *> (self.block.ptr + <uintptr_t> self.offset)

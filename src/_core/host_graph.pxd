@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
-from fastgraph._core.lock cimport GraphLock
+from fastgraph._core.executable cimport Executable
 from fastgraph._core.types cimport host_control, host_node, host_operand
 
 
@@ -32,7 +32,7 @@ cdef class HostProgram:
     cdef uint32_t max_operands
 
 
-cdef class HostGraph:
+cdef class HostGraph(Executable):
     cdef readonly HostProgram program
     cdef readonly uint32_t threads
     cdef readonly bint release_gil
@@ -40,7 +40,6 @@ cdef class HostGraph:
     cdef vector[void *] args
     cdef list owners
     cdef uint64_t fault
-    cdef GraphLock lock
     cdef signal_watch watch
     cdef object __weakref__
 

@@ -14,7 +14,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_borrow
-from fastgraph._core.counters cimport EXECUTABLES, PROGRAMS, counters_add
+from fastgraph._core.counters cimport PROGRAMS, counters_add
+from fastgraph._core.executable cimport Executable
 from fastgraph._core.isa cimport isa_lookup
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
@@ -115,7 +116,9 @@ cdef class HostProgram:
                 jumps.append(self.append(node, top, first_param, JUMP))
             for jump in (at, *jumps):
                 self.nodes[<Py_ssize_t> jump].target = <int32_t> self.nodes.size()
-        elif node.python is not None:
+        elif not node.enabled:
+            pass
+        elif node.call is not None:
             self.append(node, top, first_param, PYTHON)
         elif node.kernel is not None:
             self.append(node, top, first_param, CALL)
@@ -151,7 +154,7 @@ cdef class HostProgram:
 
 
 @cython.no_gc_clear
-cdef class HostGraph:
+cdef class HostGraph(Executable):
     """One binding of a `HostProgram`: base addresses, an error word, a lock.
 
     Made by `instantiate`.
@@ -159,15 +162,16 @@ cdef class HostGraph:
 
     def __cinit__(self):
         self.program = HostProgram.__new__(HostProgram)
-        self.lock = GraphLock.__new__(GraphLock)
         self.owners = []
-        counters_add(EXECUTABLES, 1)
 
-    def __init__(self):
-        raise TypeError("host graphs are made by instantiate")
-
-    def __dealloc__(self):
-        counters_add(EXECUTABLES, -1)
+    cdef int replay(self) except -1:
+        HostGraph_lock(self)
+        try:
+            HostGraph_check_bound(self)
+            HostGraph_run(self)
+            return HostGraph_check_fault(self)
+        finally:
+            HostGraph_unlock(self)
 
     def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0, bint held=False):
         """Put `memory` at byte `offset` of `block`, which is kept alive; waits for a run.
@@ -197,14 +201,6 @@ cdef class HostGraph:
         if not 0 <= memory < len(self.owners):
             raise GraphError(f"no memory has number {memory}; there are {len(self.owners)}")
         return self.owners[memory]
-
-    def locked(self, work):
-        """Return ``work()``, called while no run is under way and none can begin."""
-        HostGraph_lock(self)
-        try:
-            return work()
-        finally:
-            HostGraph_unlock(self)
 
     def run(self, collect=None, bint held=False):
         """Run every node once, wait, and return ``collect()``, called before any other run.
@@ -544,7 +540,7 @@ cdef int call_python(HostGraph self, size_t index) except -1 with gil:
     cdef Block block
     record_node = self.program.flat[<Py_ssize_t> index]
     arguments = []
-    for argument in record_node.python.arguments:
+    for argument in record_node.call.arguments:
         if argument[0] == "value":
             arguments.append(argument[1])
             continue
@@ -557,5 +553,5 @@ cdef int call_python(HostGraph self, size_t index) except -1 with gil:
             arguments.append(np.asarray(view(block, 0, argument[2], argument[3], "cpu")))
         else:
             arguments.append(np.asarray(view(block, 0, (), argument[2], "cpu"))[()])
-    record_node.python.function(*arguments)
+    record_node.call.function(*arguments)
     return 0

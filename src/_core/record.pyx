@@ -41,8 +41,9 @@ class RecordNode(NamedTuple):
     ``while`` or ``switch``; ``parts`` is into how many slices the work may be cut; ``cost_ns`` is
     an estimate for one thread; ``label`` names the operator. A ``child`` has one body, done once;
     an ``if`` one or two, chosen by the uint32 that is its operand; a ``while`` one, done as long
-    as that is not 0; a ``switch`` any number, the one of that number is done. A ``host`` node and
-    a ``function`` without a kernel name call `python` (`PythonCall`).
+    as that is not 0; a ``switch`` any number, the one of that number is done. ``call`` is what a
+    node without a kernel name does: a `PythonCall`, a `Launch` or a `Foreign`. What is switched
+    off (``enabled``) is passed over.
     """
 
     name: str
@@ -56,7 +57,8 @@ class RecordNode(NamedTuple):
     label: str
     keep: object
     bodies: tuple = ()
-    python: object = None
+    call: object = None
+    enabled: bool = True
 
 
 class PythonCall(NamedTuple):
@@ -68,6 +70,38 @@ class PythonCall(NamedTuple):
 
     function: object
     arguments: tuple
+
+
+class Launch(NamedTuple):
+    """A kernel of a GPU and how it is launched.
+
+    ``function`` has the driver's ``handle``. Sizes are triples; ``cluster`` is None without one,
+    ``priority`` None without one. Each argument is ``("value", bytes)``, ``("pointer", operand)``
+    or ``("scalar", operand, nbytes)``, where ``operand`` counts the node's operands.
+    ``programmatic`` says that every path of the kernel waits for the kernels before it.
+    """
+
+    function: object
+    grid: tuple
+    block: tuple
+    arguments: tuple
+    shared_bytes: int = 0
+    cluster: object = None
+    cooperative: bool = False
+    priority: object = None
+    programmatic: bool = False
+
+
+class Foreign(NamedTuple):
+    """A driver graph that others made: ``handle``, and what keeps it alive.
+
+    ``again`` makes the same work anew for other addresses, as a `Foreign`; without it the node
+    cannot be bound a second time.
+    """
+
+    handle: int
+    owner: object
+    again: object = None
 
 
 KINDS = frozenset(
@@ -131,7 +165,7 @@ class Record:
         return len(self.memories) - 1
 
     def add_node(self, name, kind, kernel, operands, params=(), parts=1, cost_ns=0.0,
-                 dependencies=(), label="", keep=None, bodies=(), python=None):
+                 dependencies=(), label="", keep=None, bodies=(), call=None):
         """Add a node and return its id.
 
         Parameters
@@ -145,7 +179,7 @@ class Record:
             Kept alive as long as the record.
         bodies : iterable of Record
             Made by `body`; their nodes.
-        python : PythonCall, optional
+        call : PythonCall, Launch or Foreign, optional
 
         Returns
         -------
@@ -176,7 +210,7 @@ class Record:
             raise GraphError(f"node {name!r}: {parts} parts; 1 to 65535 are possible")
         self.nodes.append(RecordNode(
             name, kind, kernel, operands, tuple(params), parts, cost_ns, unique, label, keep,
-            tuple([tuple(body.nodes) for body in bodies]), python))
+            tuple([tuple(body.nodes) for body in bodies]), call))
         return len(self.nodes) - 1
 
     def body(self):

@@ -44,7 +44,7 @@ class Made:
         operands = [Operand(word, 0, 4, True, True) for word in words]
         arguments = [("array", i, (1,), np.dtype("u4")) for i in range(len(words))]
         record.add_node(
-            "call", "function", None, operands, python=PythonCall(function, tuple(arguments)),
+            "call", "function", None, operands, call=PythonCall(function, tuple(arguments)),
             **options,
         )  # fmt: skip
 

@@ -199,7 +199,7 @@ def test_constants_that_are_no_words(word):
 def test_is_made_once(program):
     with pytest.raises(TypeError, match="made once"):
         program.__init__(copying_record(), isa.chosen())
-    with pytest.raises(TypeError, match="made by instantiate"):
+    with pytest.raises(TypeError, match="made by the instantiate"):
         HostGraph()
 
 

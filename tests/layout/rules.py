@@ -20,8 +20,8 @@ from tests.layout.sources import (
 ROOMS = (
     ("types", "counters", "isa", "driver", "blas"),
     ("codes", "keys", "order", "arena", "record", "checks"),
-    ("stream", "buffer", "params", "pool", "lock"),
-    ("host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
+    ("buffer", "pool", "stream", "device_memory", "params", "lock"),
+    ("executable", "host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
     ("dispatch", "raw", "step", "lanes"),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))

@@ -27,11 +27,28 @@ class RecordNode(NamedTuple):
     label: str
     keep: object
     bodies: tuple[tuple[RecordNode, ...], ...] = ()
-    python: PythonCall | None = None
+    call: PythonCall | Launch | Foreign | None = None
+    enabled: bool = True
 
 class PythonCall(NamedTuple):
     function: Callable[..., object]
     arguments: tuple[tuple[Any, ...], ...]
+
+class Launch(NamedTuple):
+    function: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[tuple[Any, ...], ...]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] | None = None
+    cooperative: bool = False
+    priority: int | None = None
+    programmatic: bool = False
+
+class Foreign(NamedTuple):
+    handle: int
+    owner: object
+    again: Callable[[], Foreign] | None = None
 
 def accesses_of(node: RecordNode) -> list[Operand]: ...
 
@@ -56,7 +73,7 @@ class Record:
         label: str = "",
         keep: object = None,
         bodies: Iterable[Record] = (),
-        python: PythonCall | None = None,
+        call: PythonCall | Launch | Foreign | None = None,
     ) -> int: ...
     def body(self) -> Record: ...
     def replace_node(self, index: int, node: RecordNode) -> None: ...

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.record import PythonCall, RecordNode
+from fastgraph._core.record import Foreign, Launch, PythonCall, RecordNode
 from fastgraph.errors import GraphError, ScopeError
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Work(NamedTuple):
     accesses: tuple[Access, ...]
     params: tuple[int, ...] = ()
     keep: object = None
-    python: PythonCall | None = None
+    call: PythonCall | Launch | Foreign | None = None
     spec: Mapping[str, Any] = {}
 
 

@@ -216,7 +216,7 @@ def _add_nodes(
             dependencies=pending.dependencies,
             keep=work.keep,
             bodies=bodies,
-            python=work.python,
+            call=work.call,
         )
 
 

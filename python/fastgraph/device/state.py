@@ -356,7 +356,7 @@ def _described(state: GraphState) -> list[_Described]:
 
     def nodes(some: Sequence[RecordNode]) -> Iterator[_Described]:
         for node in some:
-            given = () if node.python is None else repr(node.python.arguments)
+            given = () if node.call is None else repr(getattr(node.call, "arguments", ()))
             what = (node.kind, node.kernel, node.operands, node.params, node.dependencies, given)
             yield _Described(node.name, what)
             for body in node.bodies:

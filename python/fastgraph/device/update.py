@@ -55,11 +55,12 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     old = record.nodes[index]
     fresh = old._replace(
         kind=made.kind,
-        kernel=made.kernel if enabled else None,
+        kernel=made.kernel,
         operands=tuple(operands_of(made.accesses, located, state.settings.check is True)),
         params=made.params,
         keep=made.keep,
-        python=made.python if enabled else None,
+        call=made.call,
+        enabled=enabled,
     )
     record.replace_node(index, fresh)
     _drop_unused(state, record, blocks)

@@ -1,0 +1,100 @@
+# cython: language_level=3
+"""What the executables of all devices have in common, and the front of the handles on them."""
+
+from fastgraph._core.counters cimport EXECUTABLES, counters_add
+from fastgraph._core.lock cimport (
+    GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
+
+from fastgraph.errors import GraphError
+
+
+cdef class Executable:
+    """A record bound to memory, ready to run; `HostGraph` and `CudaGraph` are the kinds.
+
+    What touches it does so under its lock, which several executables may share.
+    """
+
+    def __cinit__(self):
+        self.lock = GraphLock.__new__(GraphLock)
+        counters_add(EXECUTABLES, 1)
+
+    def __init__(self):
+        raise TypeError("executables are made by the instantiate of their module")
+
+    def __dealloc__(self):
+        counters_add(EXECUTABLES, -1)
+
+    cdef int replay(self) except -1:
+        """Run every node once, or enqueue that; takes the lock."""
+        raise NotImplementedError
+
+    def locked(self, work):
+        """Return ``work()``, called while no run is under way and none can begin."""
+        GraphLock_take(self.lock)
+        try:
+            return work()
+        finally:
+            GraphLock_give(self.lock)
+
+    def check_held(self):
+        """Raise GraphError unless this thread holds the lock."""
+        if not GraphLock_is_mine(self.lock):
+            raise GraphError("held=True is for work of `locked`")
+
+
+cdef class Cell:
+    """What all handles of one executable share: how to replay it when nothing is given.
+
+    ``plain`` is the executable, or None where a replay takes more than one run of it.
+    """
+
+    def __init__(self, Executable plain=None):
+        self.plain = plain
+
+    def set(self, Executable plain):
+        """Let a replay that is given nothing be one run of `plain`; with None it is more."""
+        self.plain = plain
+
+
+cdef class Handle:
+    """The front of a device graph: the common replay without a detour through Python code."""
+
+    def __cinit__(self):
+        self.cell = Cell.__new__(Cell)
+
+    def _share(self, Cell cell not None):
+        """Replay what all handles with this cell replay."""
+        self.cell = cell
+
+    def replay(self, *live, stream=None, **scalars):
+        """Run every node once.
+
+        Work of a cuda graph is enqueued on the stream and done when that is waited for; on cpu it
+        is done when the call returns.
+
+        Parameters
+        ----------
+        *live
+            Nothing, or an object for each input of `create`, of the same kind, shape and dtype.
+            Host arrays have been read when the call returns; pinned ones and those on a device
+            are read in the order of the stream.
+        stream : Stream or object with __cuda_stream__, optional
+            By default the stream of the graph's context. Not on cpu.
+        **scalars
+            Values of scalars and buffers for pointers, by name, for this call alone.
+
+        Raises
+        ------
+        InputError
+            The inputs or scalars do not fit; or there are none, and this handle was not the last
+            to fill the copied inputs. Nothing was run.
+        UnsupportedError
+            A stream on cpu.
+        GraphError
+            The handle is closed, or the graph is a compiled model's and runs through it.
+        """
+        cdef Executable plain = self.cell.plain
+        if plain is None or live or stream is not None or scalars:
+            self._replay(live, stream, scalars)
+        else:
+            plain.replay()
