@@ -21,6 +21,7 @@ cdef class Block:
     cdef bint mapped
     cdef bint owned                      # freed by this object; not cleared by the collector
     cdef object owner
+    cdef readonly Memory memory          # None: plain host memory
 
 
 cdef class Bytes:
@@ -43,7 +44,6 @@ cdef class Buffer:
     cdef bint counted
     cdef object __weakref__
 
-cdef Memory Block_memory(Block block)
 cdef Block Block_create(Py_ssize_t nbytes, bint zero)
 cdef Block Block_borrow(uintptr_t ptr, Py_ssize_t nbytes, object owner)
 cdef Bytes Bytes_create(Block block, uintptr_t at, Py_ssize_t nbytes, bint readonly)

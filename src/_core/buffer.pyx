@@ -29,9 +29,9 @@ cdef size_t HUGE_PAGE = 1 << 21
 
 
 cdef class Memory:
-    """Who owns bytes that a device works on beside the host; `Block.owner` of those.
+    """Who owns bytes that a device works on beside the host; `Block.memory` of those.
 
-    Plain host memory has none. ``host_visible`` says that the host can read them at their address.
+    Plain host memory has None there. ``host_visible`` says that the host can read them at their address.
     """
 
     def __init__(self):
@@ -62,11 +62,6 @@ cdef class Memory:
         raise NotImplementedError
 
 
-cdef Memory Block_memory(Block block):
-    """The owner that knows the device, or None for plain host memory."""
-    return <Memory> block.owner if isinstance(block.owner, Memory) else None
-
-
 cdef class Block:
     """Bytes with one owner, aligned to 64; freed with the last reference.
 
@@ -79,6 +74,7 @@ cdef class Block:
         self.mapped = False
         self.owned = False
         self.owner = None
+        self.memory = None
 
     def __init__(self):
         raise TypeError("blocks are made by fastgraph._core.buffer.allocate")
@@ -131,6 +127,7 @@ cdef Block Block_borrow(uintptr_t ptr, Py_ssize_t nbytes, object owner):
     self.ptr = ptr
     self.nbytes = nbytes
     self.owner = owner
+    self.memory = <Memory> owner if isinstance(owner, Memory) else None
     return self
 
 
@@ -147,11 +144,18 @@ def allocate(Py_ssize_t nbytes, zero=True):
     return Block_create(nbytes, zero)
 
 
-def borrow(uintptr_t ptr, Py_ssize_t nbytes, owner):
-    """Return a `Block` over `nbytes` bytes at `ptr` that `owner` holds and keeps alive."""
+def borrow(uintptr_t ptr, Py_ssize_t nbytes, owner, Memory memory=None):
+    """Return a `Block` over `nbytes` bytes at `ptr` that `owner` holds and keeps alive.
+
+    `memory` says what kind of memory it is; by default the owner, if it is a `Memory`.
+    """
+    cdef Block block
     if owner is None:
         raise InputError("borrowed memory needs an owner to keep it alive")
-    return Block_borrow(ptr, nbytes, owner)
+    block = Block_borrow(ptr, nbytes, owner)
+    if memory is not None:
+        block.memory = memory
+    return block
 
 
 cdef class Bytes:
@@ -229,7 +233,7 @@ cdef class Buffer:
     @property
     def host_visible(self):
         """bool: the host can read and write the elements where they lie."""
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         return memory is None or memory.host_visible
 
     def __len__(self):
@@ -273,7 +277,7 @@ cdef class Buffer:
         array([[0., 2., 4.],
                [1., 3., 5.]], dtype=float32)
         """
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         cdef uintptr_t at
         source = as_source(array)
         if source.shape != self.shape or source.dtype != self.dtype:
@@ -306,7 +310,7 @@ cdef class Buffer:
         >>> before, x.numpy()
         (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
         """
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         cdef uintptr_t at
         if memory is None or memory.host_visible:
             if memory is not None:
@@ -333,18 +337,18 @@ cdef class Buffer:
         return array.copy() if copy else array
 
     def __dlpack__(self, **options):
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         if memory is not None:
             return memory.dlpack(self, options)
         return np.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self):
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         return (1, 0) if memory is None else memory.dlpack_device()
 
     @property
     def __cuda_array_interface__(self):
-        cdef Memory memory = Block_memory(self.block)
+        cdef Memory memory = self.block.memory
         interface = None if memory is None else memory.cuda_array(self)
         if interface is None:
             raise AttributeError(f"{self!r} is not memory of a GPU")
