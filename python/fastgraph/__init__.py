@@ -15,8 +15,9 @@ from fastgraph.device.context import DeviceContext
 from fastgraph.device.function import NativeKernel
 from fastgraph.device.graph import DeviceGraph
 from fastgraph.device.inputs import DeviceGraphInput, HostValue, InPlace
-from fastgraph.device.kernel import In, InOut, Kernel, Out, Pointer
+from fastgraph.device.kernel import In, InOut, Kernel, Out
 from fastgraph.device.pending import Node
+from fastgraph.device.pointer import Pointer
 from fastgraph.errors import (
     CompileError,
     ContextPoisonedError,

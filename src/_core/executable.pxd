@@ -3,6 +3,7 @@ from fastgraph._core.lock cimport GraphLock
 
 cdef class Executable:
     cdef GraphLock lock
+    cdef readonly bint active            # inside `replay`
 
     cdef int replay(self) except -1
 

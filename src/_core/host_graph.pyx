@@ -166,11 +166,13 @@ cdef class HostGraph(Executable):
 
     cdef int replay(self) except -1:
         HostGraph_lock(self)
+        self.active = True
         try:
             HostGraph_check_bound(self)
             HostGraph_run(self)
             return HostGraph_check_fault(self)
         finally:
+            self.active = False
             HostGraph_unlock(self)
 
     def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0, bint held=False):

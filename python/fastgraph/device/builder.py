@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
+from fastgraph.device.backend import LaunchOptions
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input
 from fastgraph.device.nodes import (
     as_place,
     condition_work,
     copy_work,
-    function_work,
     host_work,
     memset_work,
 )
@@ -59,7 +59,7 @@ class DeviceGraphBuilder:
 
     def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
         self.context = context
-        self._shared: Shared = Shared() if outer is None else outer._shared
+        self._shared: Shared = Shared(context.device) if outer is None else outer._shared
         self._in_body = outer is not None
         self._pending: list[Pending] = []
         self._nodes: list[Node] = []
@@ -94,7 +94,7 @@ class DeviceGraphBuilder:
         *args: Any,
         grid_dim: int | Sequence[int] = 1,
         block_dim: int | Sequence[int] = 1,
-        cluster_dim: object = None,
+        cluster_dim: int | Sequence[int] | None = None,
         shared_mem_bytes: int = 0,
         cooperative: bool = False,
         priority: int | None = None,
@@ -136,11 +136,17 @@ class DeviceGraphBuilder:
             The build is over.
         """
         self._check_open()
-        if cluster_dim is not None or shared_mem_bytes or cooperative or constant_memory:
-            raise UnsupportedError(
-                "the cpu has no clusters, shared memory, constant memory or cooperative launches"
-            )
-        work = function_work(self._place, self.context.api, f, args, grid_dim, block_dim)
+        options = LaunchOptions(
+            grid_dim,
+            block_dim,
+            cluster_dim,
+            shared_mem_bytes,
+            cooperative,
+            priority,
+            programmatic,
+            constant_memory,
+        )
+        work = self.context._backend.function_work(self._place, f, args, options)
         return self._add(name, work, dependencies)
 
     def add_copy(
@@ -163,7 +169,7 @@ class DeviceGraphBuilder:
                 "add_copy: inside a body no copy has a host array on either side, for a GPU cannot "
                 "read pageable memory by itself; use a buffer"
             )
-        work = copy_work(self._place, self.context.api, dst, src)
+        work = copy_work(self._place, dst, src)
         return self._add(name, work, dependencies)
 
     def add_memset(
@@ -179,7 +185,7 @@ class DeviceGraphBuilder:
             As `add_function`.
         """
         self._check_open()
-        work = memset_work(self._place, self.context.api, dst, value)
+        work = memset_work(self._place, dst, value)
         return self._add(name, work, dependencies)
 
     def add_empty(self, *, dependencies: Iterable[Node] = (), name: str | None = None) -> Node:
@@ -459,10 +465,7 @@ class DeviceGraphBuilder:
         self._check_outside("create_input_buffer")
         kind = check_dtype(dtype)
         sizes = check_shape(shape, kind.itemsize)
-        nbytes = int(np.prod(sizes, dtype=object)) * kind.itemsize
-        twin = buffer.view(buffer.allocate(nbytes), 0, sizes, kind, self.context.device)
-        self._shared.twins.append(twin)
-        return twin
+        return self._shared.make_twin(sizes, kind)
 
     def register_in_place_input(self, live: Buffer) -> Buffer:
         """Return an alias of a caller's buffer, which the graph uses where it lies.

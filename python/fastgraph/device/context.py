@@ -3,59 +3,57 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastgraph._core import buffer, host_graph, isa, pool
-from fastgraph._core.buffer import Buffer
-from fastgraph._core.host_graph import HostProgram
-from fastgraph.device.nodes import as_place, function_work
-from fastgraph.device.pending import Pending, Scalar, Shared
-from fastgraph.device.recording import record
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Buffer, as_source
+from fastgraph.device.backend import Backend, LaunchOptions
+from fastgraph.device.devices import best_device, open_device
+from fastgraph.device.nodes import as_place
+from fastgraph.device.pending import Scalar
 from fastgraph.device.values import check_dtype, check_shape, pattern
-from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
+from fastgraph.errors import FastGraphWarning, GraphError, InputError
 
-__all__ = ["CAPABILITIES", "DeviceContext"]
-
-# What each device can do, by name; docs/api.md explains every name.
-CAPABILITIES = {"cpu": frozenset({"host_memory", "native_kernels", "compiled_graphs"})}
+__all__ = ["DeviceContext"]
 
 
 class DeviceContext:
-    """A device to make buffers and graphs on.
+    """A device to make buffers and graphs on, and a stream of work for it.
 
     Parameters
     ----------
     device : str, optional
-        ``"cpu"``. Without one the best usable device is taken; where a GPU is there but this build
-        cannot use it, that is said once as a `FastGraphWarning`.
+        ``"cpu"``, ``"cuda"`` (the first GPU), ``"cuda:1"`` … Without one the best usable device is
+        taken; where a GPU is there but cannot be used, that is said once as a `FastGraphWarning`.
+    stream : Stream or object with ``__cuda_stream__``, optional
+        The stream that work goes to; by default one of its own. Not on cpu.
 
     Attributes
     ----------
     api : str
-        ``"cpu"``.
+        ``"cpu"`` or ``"cuda"``.
     ordinal : int
-        0.
+        The number of the device among those of its kind.
     capabilities : frozenset of str
         What the device can do; everything else raises UnsupportedError.
 
     Raises
     ------
     UnsupportedError
-        The device is not in this build.
+        The device is not in this build, or its driver is missing or too old.
     InputError
         `device` is not the name of a device.
 
     Notes
     -----
     Contexts of one device are equal, and their buffers are good for each other. On cpu all work
-    is done when the call returns. ``with`` waits on exit; it frees nothing that is referenced.
+    is done when the call returns; on a GPU it is enqueued in the order of the context's stream.
+    ``with`` waits on exit; it frees nothing that is referenced.
 
     Examples
     --------
@@ -67,47 +65,145 @@ class DeviceContext:
     array([7., 7., 2., 3.], dtype=float32)
     """
 
-    __slots__ = ("api", "ordinal")
+    __slots__ = ("_backend", "_stream", "api", "ordinal")
 
-    def __init__(self, device: str | None = None) -> None:
+    def __init__(self, device: str | None = None, stream: Any = None) -> None:
         if device is None:
-            _warn_of_unused_gpu()
-            device = "cpu"
-        if not isinstance(device, str):
-            raise InputError(f"a device is named by a string like 'cpu', not {device!r}")
-        api = device.partition(":")[0]
-        if api == "cuda":
-            raise UnsupportedError(
-                "device 'cuda' is not in this build (no cuda modules); use 'cpu'"
-            )
-        if device not in ("cpu", "cpu:0"):
-            raise InputError(f"there is no device {device!r}; this build has 'cpu'")
-        self.api = api
-        self.ordinal = 0
+            device, problem = best_device()
+            if problem:
+                _warn_of_unused_gpu(problem)
+        self._backend: Backend = open_device(device)
+        self.api = self._backend.api
+        self.ordinal = self._backend.ordinal
+        self._stream = self._backend.context_stream(stream)
 
     @property
     def device(self) -> str:
         """str: the device's name, as buffers and graphs carry it."""
-        return self.api
+        return self._backend.device
 
     @property
     def capabilities(self) -> frozenset[str]:
         """frozenset of str: what the device can do."""
-        return CAPABILITIES[self.api]
+        return self._backend.capabilities
 
     @property
     def attributes(self) -> dict[str, int]:
-        """dict: the device in numbers: ``cores`` that this process may use."""
-        return {"cores": pool.available_cores()}
+        """dict: the device in numbers; on cpu the ``cores`` that this process may use."""
+        return self._backend.attributes
 
     @property
     def memory_info(self) -> tuple[int, int]:
         """tuple of int: (available, total) bytes of memory."""
-        page = os.sysconf("SC_PAGE_SIZE")
-        return (
-            page * os.sysconf("SC_AVPHYS_PAGES"),
-            page * os.sysconf("SC_PHYS_PAGES"),
-        )
+        return self._backend.memory_info
+
+    @property
+    def stream(self) -> Any:
+        """Stream: where this context's work goes; UnsupportedError on cpu."""
+        self._backend.require("streams", "stream")
+        return self._stream
+
+    def create_stream(self, priority: int = 0) -> Any:
+        """Return a new stream of the device; UnsupportedError on cpu.
+
+        Parameters
+        ----------
+        priority : int, default 0
+            Lower goes first; cut to what the device has.
+        """
+        self._backend.require("streams", "create_stream")
+        return self._backend.create_stream(priority)
+
+    def create_event(self) -> Any:
+        """Return a point in time to be recorded, waited for and compared with another.
+
+        Returns
+        -------
+        Event
+            ``record(stream=None)``, ``query()``, ``synchronize()``, ``elapsed_ms(start)``.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> start, end = ctx.create_event(), ctx.create_event()
+        >>> start.record()
+        >>> end.record()
+        >>> end.synchronize()
+        >>> end.elapsed_ms(start) >= 0
+        True
+        """
+        return self._backend.create_event(self._stream)
+
+    def wait_for(self, other: DeviceContext) -> None:
+        """Let the work given to this context from now on wait for what `other` was given so far.
+
+        The call itself does not wait.
+
+        Raises
+        ------
+        InputError
+            `other` is no DeviceContext.
+        """
+        if not isinstance(other, DeviceContext):
+            raise InputError(f"wait_for takes a DeviceContext, not {type(other).__name__}")
+        if self._stream is not None and other._stream is not None:
+            self._stream.wait_for(other._stream)
+
+    def execution_time(self, f: Callable[[], object], n: int = 1) -> float:
+        """Return how long the work takes that `n` calls of `f` give to this context.
+
+        Parameters
+        ----------
+        f : callable
+            Called without arguments.
+        n : int, default 1
+
+        Returns
+        -------
+        float
+            Seconds, of all calls together, on the device's clock from the first piece of work to
+            the end of the last; on cpu on the host's clock.
+
+        Raises
+        ------
+        InputError
+            `n` is not positive, or `f` is not callable.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(1024)
+        >>> ctx.execution_time(lambda: ctx.memset(x, 1.0), n=10) > 0
+        True
+        """
+        if not callable(f):
+            raise InputError(f"execution_time takes a callable, not {type(f).__name__}")
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InputError(f"execution_time: n is {n!r}; a positive integer is needed")
+        start, end = self.create_event(), self.create_event()
+        start.record()
+        for _ in range(n):
+            f()
+        end.record()
+        end.synchronize()
+        return float(end.elapsed_ms(start)) / 1e3
+
+    def enable_peer_access(self, other: DeviceContext) -> None:
+        """Let this device read and write the memory of another one; again is fine.
+
+        Raises
+        ------
+        UnsupportedError
+            On cpu, or where the two devices cannot.
+        InputError
+            `other` is no DeviceContext, or one of this device.
+        """
+        self._backend.require("peer_access", "enable_peer_access")
+        if not isinstance(other, DeviceContext) or other == self:
+            raise InputError(f"enable_peer_access takes a context of another GPU, not {other!r}")
+        self._backend.enable_peer_access(other._backend)
 
     def create_buffer(self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32") -> Buffer:
         """Return a new zero-filled buffer.
@@ -131,13 +227,20 @@ class DeviceContext:
         kind = check_dtype(dtype)
         sizes = check_shape(shape, kind.itemsize)
         nbytes = math.prod(sizes) * kind.itemsize
-        return buffer.view(buffer.allocate(nbytes), 0, sizes, kind, self.device)
+        return buffer.view(self._backend.allocate(nbytes), 0, sizes, kind, self.device)
 
     def create_host_buffer(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
     ) -> Buffer:
-        """Return a new zero-filled buffer in host memory; on cpu the same as `create_buffer`."""
-        return self.create_buffer(shape, dtype)
+        """Return a new zero-filled buffer in host memory that the device reaches.
+
+        On a GPU it is pinned: `numpy.asarray` views it, and copies read and write it in the order
+        of the stream. On cpu it is the same as `create_buffer`, whose errors it has.
+        """
+        kind = check_dtype(dtype)
+        sizes = check_shape(shape, kind.itemsize)
+        nbytes = math.prod(sizes) * kind.itemsize
+        return buffer.view(self._backend.allocate_host(nbytes), 0, sizes, kind, self.device)
 
     def to_device(self, array: npt.ArrayLike) -> Buffer:
         """Return a new buffer with a copy of `array`'s elements.
@@ -171,17 +274,17 @@ class DeviceContext:
         InputError
             Sizes or dtypes differ, `dst` is read-only. Nothing was copied.
         """
-        if not isinstance(dst, Buffer | np.ndarray) or isinstance(dst, np.ma.MaskedArray):
-            raise InputError(f"copy writes to a buffer or an array, not {type(dst).__name__}")
-        target, source = np.asarray(dst), buffer.as_source(src)
+        target = self._place(dst, "copy writes to")
+        source = self._place(src, "copy reads from") if isinstance(src, Buffer) else as_source(src)
         if target.shape != source.shape or target.dtype != source.dtype:
             raise InputError(
                 f"copy of {source.dtype}{list(source.shape)} to "
                 f"{target.dtype}{list(target.shape)}: sizes and dtypes must be equal"
             )
-        if not target.flags.writeable:
+        if isinstance(target, np.ndarray) and not target.flags.writeable:
             raise InputError("copy: the destination is read-only")
-        target[...] = source
+        if target.nbytes:
+            self._backend.copy(target, source, self._stream)
 
     def memset(self, dst: Buffer, value: Any) -> None:
         """Set every element of `dst` to `value`.
@@ -193,7 +296,10 @@ class DeviceContext:
         """
         if not isinstance(dst, Buffer):
             raise InputError(f"memset writes to a buffer, not {type(dst).__name__}")
-        np.asarray(dst)[...] = pattern(value, dst.dtype)
+        self._place(dst, "memset writes to")
+        element = pattern(value, dst.dtype)
+        if dst.nbytes:
+            self._backend.memset(dst, element, self._stream)
 
     def launch(
         self,
@@ -201,8 +307,14 @@ class DeviceContext:
         *args: Any,
         grid_dim: int | Sequence[int] = 1,
         block_dim: int | Sequence[int] = 1,
+        cluster_dim: int | Sequence[int] | None = None,
+        shared_mem_bytes: int = 0,
+        cooperative: bool = False,
+        priority: int | None = None,
+        programmatic: bool = False,
+        constant_memory: Any = None,
     ) -> None:
-        """Call a function now, with the arguments of `DeviceGraphBuilder.add_function`.
+        """Call a function once, with the arguments of `DeviceGraphBuilder.add_function`.
 
         Raises
         ------
@@ -216,24 +328,73 @@ class DeviceContext:
                 raise GraphError(f"{found!r} belongs to a graph")
             return found
 
-        work = function_work(place, self.api, f, args, grid_dim, block_dim)
+        options = LaunchOptions(
+            grid_dim,
+            block_dim,
+            cluster_dim,
+            shared_mem_bytes,
+            cooperative,
+            priority,
+            programmatic,
+            constant_memory,
+        )
+        work = self._backend.function_work(place, f, args, options)
         if any(isinstance(access.place, Scalar) for access in work.accesses):
             raise GraphError("a scalar belongs to a graph; a launch takes numbers")
-        recorded = record([Pending(work.name, work, ())], Shared(), False)
-        blocks = {i: place for i, place in enumerate(recorded.blocks) if place is not None}
-        program = HostProgram(recorded.record, isa.chosen())
-        host_graph.instantiate(program, blocks, release_gil=True).run()
+        self._backend.launch(work, self._stream)
 
     def synchronize(self) -> None:
-        """Wait for all work given to this context; on cpu it is already done."""
+        """Wait for all work given to this context; on cpu it is already done.
+
+        Raises
+        ------
+        DriverError
+            The work failed. After an illegal address the device is lost: ContextPoisonedError.
+        KeyboardInterrupt
+            Ctrl-C while waiting; the work goes on.
+        """
+        if self._stream is not None:
+            self._stream.synchronize()
 
     def compile_function(self, source: str, name: str, signature: Any = None) -> Any:
-        """Compile device code: UnsupportedError on cpu, where `NativeKernel` takes its place."""
-        raise UnsupportedError("compile_function: the cpu takes NativeKernel(pointer, signature)")
+        """Compile CUDA C++ for this device and return one of its kernels.
 
-    def load_function(self, image: bytes, name: str, signature: Any = None) -> Any:
-        """Load device code: UnsupportedError on cpu, where `NativeKernel` takes its place."""
-        raise UnsupportedError("load_function: the cpu takes NativeKernel(pointer, signature)")
+        Parameters
+        ----------
+        source : str
+        name : str
+            Of the kernel, as in C++: ``"inc"``, ``"axpy<float>"``.
+        signature : str, optional
+            The parameters as in C. Without one they come from the kernel's mangled name; of one
+            that is ``extern "C"`` only the sizes are known.
+
+        Returns
+        -------
+        CudaFunction
+            Good for every context of the device.
+
+        Raises
+        ------
+        GraphError
+            The source does not compile (the message has the compiler's log), or has no such
+            kernel, or `signature` does not fit it.
+        UnsupportedError
+            On cpu, where `NativeKernel` takes its place; or the compiler is not installed.
+        """
+        self._backend.require("device_kernels", "compile_function")
+        return self._backend.compile_function(source, name, signature)
+
+    def load_function(self, image: bytes | str, name: str, signature: Any = None) -> Any:
+        """Load a kernel from a compiled image: PTX, cubin or fatbin; else as `compile_function`."""
+        self._backend.require("device_kernels", "load_function")
+        return self._backend.load_function(image, name, signature)
+
+    def _place(self, value: Any, what: str) -> Any:
+        if not isinstance(value, Buffer | np.ndarray) or isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{what} a buffer or an array, not {type(value).__name__}")
+        if isinstance(value, Buffer) and value.device != self.device:
+            raise InputError(f"{what} {value!r}, which is not on {self.device}")
+        return value
 
     def __enter__(self) -> DeviceContext:
         return self
@@ -253,10 +414,9 @@ class DeviceContext:
         return f"<DeviceContext {self.device}>"
 
 
-def _warn_of_unused_gpu() -> None:
-    if Path("/dev/nvidiactl").exists():
-        warnings.warn(
-            "a GPU is there, but this build of fastgraph has no cuda modules: using 'cpu'",
-            FastGraphWarning,
-            stacklevel=3,
-        )
+def _warn_of_unused_gpu(problem: str) -> None:
+    warnings.warn(
+        f"a GPU is there, but cannot be used ({problem}): using 'cpu'",
+        FastGraphWarning,
+        stacklevel=3,
+    )

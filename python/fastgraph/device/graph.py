@@ -9,15 +9,18 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
-from fastgraph._core.checks import check_out, check_stream
+from fastgraph._core.checks import check_out
+from fastgraph._core.executable import Cell, Handle
 from fastgraph._core.host_graph import HostGraph
 from fastgraph._core.record import Record, RecordNode
 from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input, record_input
+from fastgraph.device.orders import bytes_of
 from fastgraph.device.pending import Inlined, PointerSlot, Scratch
 from fastgraph.device.recording import record
-from fastgraph.device.state import GraphState, Settings, check_same
+from fastgraph.device.same import check_same
+from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
 from fastgraph.device.update import update
 from fastgraph.errors import GraphError, InputError, UnsupportedError
@@ -37,15 +40,19 @@ class NodeInfo(NamedTuple):
 
 
 class GraphStats(NamedTuple):
-    """Counts of a graph: nodes (those in bodies too), edges, updates, bytes of its own memory."""
+    """Counts of a graph: nodes (those in bodies too), edges, updates, bytes of its own memory.
+
+    ``rebuilds`` are updates that the driver refused, so that a new executable was made.
+    """
 
     nodes: int
     edges: int
     updates: int
     nbytes: int
+    rebuilds: int = 0
 
 
-class DeviceGraph:
+class DeviceGraph(Handle):
     """A recorded graph of work. Made by `create`.
 
     Notes
@@ -104,6 +111,7 @@ class DeviceGraph:
         self._owner = owner
         if state is not None:
             self._record = state.record
+            self._share(state.cell)
         return self
 
     @classmethod
@@ -217,41 +225,20 @@ class DeviceGraph:
     @property
     def stats(self) -> GraphStats:
         """GraphStats: nodes, edges, updates so far, bytes."""
-        updates = 0 if self._state is None else self._state.updates
-        return GraphStats(_count(self._record.nodes), len(self.edges), updates, self.nbytes)
-
-    def replay(self, *live: Any, stream: None = None, **scalars: Any) -> None:
-        """Run every node once.
-
-        Parameters
-        ----------
-        *live
-            Nothing, or an object for each input of `create`, of the same kind, shape and dtype.
-        stream : None
-            Not on cpu.
-        **scalars
-            Values of scalars and buffers for pointers, by name, for this call alone.
-
-        Raises
-        ------
-        InputError
-            The inputs or scalars do not fit; or there are none, and this handle was not the last
-            to fill the copied inputs. Nothing was run.
-        GraphError
-            The handle is closed, or the graph is a compiled model's and runs through it.
-        """
         state = self._state
-        if live or scalars or stream is not None or state is None or not state.plain:
-            check_stream(stream)
-            self._live().run(self._token, live, scalars)
-        else:
-            state.executable.run()
+        updates, rebuilds = (0, 0) if state is None else (state.updates, state.rebuilds)
+        nodes = _count(self._record.nodes)
+        return GraphStats(nodes, len(self.edges), updates, self.nbytes, rebuilds)
+
+    def _replay(self, live: tuple[Any, ...], stream: Any, scalars: dict[str, Any]) -> None:
+        """`replay` where it is more than one run of the executable."""
+        self._live().run(self._token, live, scalars, stream=stream)
 
     def run(
         self,
         *live: Any,
         out: Iterable[_Array] | None = None,
-        stream: None = None,
+        stream: Any = None,
         **scalars: Any,
     ) -> tuple[_Array, ...]:
         """Replay, wait, and return a copy of every output in the order of `add_output`.
@@ -271,12 +258,14 @@ class DeviceGraph:
             As `replay`; `out` does not fit.
         """
         state = self._live()
-        check_stream(stream)
+        where = state.stream_of(stream)
         specs = tuple(
             (str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs)
         )
         wanted = None if out is None else check_out(specs, out)
-        arrays = state.run(self._token, live, scalars, lambda: state.collect(wanted))
+        arrays = state.run(
+            self._token, live, scalars, lambda: state.collect(wanted, where), stream=where
+        )
         assert arrays is not None
         return arrays
 
@@ -326,7 +315,7 @@ class DeviceGraph:
 
     def upload(self) -> None:
         """Bring the executable to the device before the first replay; on cpu it is there."""
-        self._live()
+        self._live().upload()
 
     def to_dot(self) -> str:
         """Return the graph in the language of Graphviz."""
@@ -342,6 +331,7 @@ class DeviceGraph:
         if self._state is not None:
             self._record = self._state.record
         self._state = None
+        self._share(Cell())
         if self._owner is None:
             self._owner = ""
 
@@ -422,10 +412,11 @@ def _build(
     finally:
         builder._close()
     settings = Settings(check, verify, known)
-    if pool is None or recorded.arena is None:
-        return GraphState(ctx, recorded, settings, None if pool is None else pool.lock)
-    arena = pool.take(recorded.record.memories[recorded.arena].nbytes)
-    return GraphState(ctx, recorded, settings, pool.lock, arena)
+    shared = None
+    if pool is not None:
+        arena = recorded.arena
+        shared = pool.take(None if arena is None else recorded.record.memories[arena].nbytes)
+    return ctx._backend.state(ctx, recorded, settings, shared)
 
 
 def _inlined(state: GraphState, builder: DeviceGraphBuilder) -> Inlined:
@@ -433,10 +424,9 @@ def _inlined(state: GraphState, builder: DeviceGraphBuilder) -> Inlined:
     for number, memory in enumerate(state.record.memories):
         block, offset = state.version.blocks[number]
         if memory.kind == "scalars":
-            kept = buffer.allocate(memory.nbytes)
-            np.asarray(buffer.view(kept, 0, (memory.nbytes,), "u1", "cpu"))[:] = np.asarray(
-                buffer.view(block, offset, (memory.nbytes,), "u1", "cpu")
-            )
+            kept = state.backend.allocate(memory.nbytes)
+            values = bytes_of(block, offset, memory.nbytes)
+            buffer.view(kept, 0, values.shape, "u1", state.context.device).copy_from(values)
             block, offset = kept, 0
         elif number in state.private:
             size, kind = (memory.nbytes,), np.dtype("u1")

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
+from fastgraph.device.backend import Backend
 
 __all__ = ["bytes_of", "copy_blocks", "random_order"]
 
@@ -37,8 +38,8 @@ def random_order(dependencies: Sequence[Sequence[int]], seed: int) -> list[int]:
     return order
 
 
-def copy_blocks(places: Sequence[Place], sizes: Sequence[int]) -> list[Place]:
-    """Return copies of memories; those that share bytes share them in the copies too."""
+def copy_blocks(places: Sequence[Place], sizes: Sequence[int], backend: Backend) -> list[Place]:
+    """Return copies of memories, each of the same kind; those that share bytes share them too."""
     spans = sorted(
         (block.ptr + offset, block.ptr + offset + size, number)
         for number, ((block, offset), size) in enumerate(zip(places, sizes, strict=True))
@@ -53,15 +54,22 @@ def copy_blocks(places: Sequence[Place], sizes: Sequence[int]) -> list[Place]:
             groups.append((start, stop, [number]))
     copies: dict[int, Place] = {}
     for low, high, members in groups:
-        twin = buffer.allocate(high - low)
+        twin = _like(places[members[0]][0], high - low, backend)
         for number in members:
             block, offset = places[number]
             at = block.ptr + offset - low
             copies[number] = twin, at
-            bytes_of(twin, at, sizes[number])[:] = bytes_of(block, offset, sizes[number])
+            data = bytes_of(block, offset, sizes[number])
+            buffer.view(twin, at, data.shape, "uint8", backend.device).copy_from(data)
     return [copies[number] for number in range(len(places))]
 
 
 def bytes_of(block: Block, offset: int, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return a writable view of bytes of a block."""
-    return np.asarray(buffer.view(block, offset, (nbytes,), "uint8", "cpu"))
+    """Wait for the device of a block and return a copy of bytes of it."""
+    return buffer.view(block, offset, (nbytes,), "uint8", "").numpy()
+
+
+def _like(block: Block, nbytes: int, backend: Backend) -> Block:
+    if block.memory is None:
+        return buffer.allocate(nbytes)
+    return (backend.allocate_host if block.memory.host_visible else backend.allocate)(nbytes)

@@ -10,6 +10,7 @@ import numpy as np
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.record import Foreign, Launch, PythonCall, RecordNode
+from fastgraph.device.backend import backend_of
 from fastgraph.errors import GraphError, ScopeError
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Access", "Inlined", "Node", "Pending", "PointerSlot", "Scalar", "Scratch", "Shared", "Work",
 ]  # fmt: skip
+
+
+# As far apart as the driver puts its own allocations.
+TWIN_ALIGNMENT = 256
 
 
 class Node:
@@ -67,7 +72,7 @@ class Scratch:
         if not self._open:
             raise ScopeError("the address of scratch is told inside the build only")
         if self.block is None:
-            self.block = buffer.allocate(self.nbytes)
+            self.block = backend_of(self.device).allocate(self.nbytes)
             self.own = True
         return self.block.ptr
 
@@ -180,22 +185,37 @@ class Pending(NamedTuple):
 class Shared:
     """What a graph's builder and the builders of its bodies have in common."""
 
-    __slots__ = ("inputs", "names", "outputs", "scratch", "twins")
+    __slots__ = ("device", "free", "inputs", "names", "outputs", "scratch", "twins")
+    LISTS = ("inputs", "names", "outputs", "scratch", "twins")
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.free: tuple[Block, int] | None = None  # where the next twin may lie
         self.scratch: dict[int, Scratch] = {}
         self.names: dict[str, Scalar | PointerSlot] = {}
         self.outputs: list[Buffer | Scratch] = []
         self.twins: list[Buffer] = []  # of copied inputs
         self.inputs: list[Any] = []  # in-place inputs
 
+    def make_twin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
+        """Return a new twin, beside the last one where that has room: one copy fills both."""
+        backend = backend_of(self.device)
+        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        block, start = self.free or (None, 0)
+        if block is None or start + nbytes > block.nbytes:
+            block, start = backend.allocate(max(nbytes, backend.twin_bytes)), 0
+        self.free = block, -(-(start + nbytes) // TWIN_ALIGNMENT) * TWIN_ALIGNMENT
+        twin = buffer.view(block, start, shape, dtype, self.device)
+        self.twins.append(twin)
+        return twin
+
     def mark(self) -> tuple[int, ...]:
         """Return how much there is of everything, for `roll_back`."""
-        return tuple(len(getattr(self, name)) for name in self.__slots__)
+        return tuple(len(getattr(self, name)) for name in self.LISTS)
 
     def roll_back(self, mark: tuple[int, ...]) -> None:
         """Forget what came after `mark`."""
-        for name, count in zip(self.__slots__, mark, strict=True):
+        for name, count in zip(self.LISTS, mark, strict=True):
             held = getattr(self, name)
             if isinstance(held, dict):
                 for key in list(held)[count:]:
@@ -208,4 +228,5 @@ class Shared:
         for scratch in self.scratch.values():
             scratch._open = False
             scratch.block = None
-        self.roll_back((0,) * len(self.__slots__))
+        self.free = None
+        self.roll_back((0,) * len(self.LISTS))

@@ -11,6 +11,7 @@ from fastgraph._core import arena, buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.order import Order
 from fastgraph._core.record import Memory, Operand, Record, RecordNode
+from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.pending import (
     Access,
     Inlined,
@@ -126,7 +127,7 @@ def record(
         for i, scalar in enumerate(scalars):
             located[id(scalar)] = number, SCALAR_BYTES * i
     twins = {id(twin.block) for twin in shared.twins}
-    located.update(_locate(_outside(places), memories, twins))
+    located.update(_locate(_outside(places), memories, twins, backend_of(shared.device)))
     for slot in named.values():
         if not isinstance(slot, PointerSlot):
             continue
@@ -238,7 +239,9 @@ def _outside(places: Iterable[Any]) -> list[Any]:
     return list({id(p): p for p in places if isinstance(p, Buffer | np.ndarray)}.values())
 
 
-def _locate(places: list[Any], memories: _Memories, twins: set[int]) -> dict[int, Where]:
+def _locate(
+    places: list[Any], memories: _Memories, twins: set[int], backend: Backend
+) -> dict[int, Where]:
     """Add a memory for each block of buffers and arrays; return (memory, offset) by id of a place.
 
     Blocks that share bytes, as arrays over one foreign buffer do, become one memory, so that the
@@ -260,7 +263,7 @@ def _locate(places: list[Any], memories: _Memories, twins: set[int]) -> dict[int
     for _, at, key in spans:
         group = group_of[key]
         if group not in memory_of:
-            block = _union(groups[group])
+            block = _union(groups[group], backend)
             name = f"buffer {len(memories.blocks)}"
             add = memories.add_private if id(block) in twins else memories.add
             memory_of[group] = add("buffer", name, block.nbytes, block), block.ptr
@@ -275,13 +278,11 @@ def _span(place: Any) -> tuple[Block, int]:
     return _host_block(place), int(place.__array_interface__["data"][0])
 
 
-def _union(group: list[Block]) -> Block:
+def _union(group: list[Block], backend: Backend) -> Block:
     """One block over the bytes of all, which it keeps alive."""
     if all(block is group[0] for block in group):
         return group[0]
-    low = min(block.ptr for block in group)
-    high = max(block.ptr + block.nbytes for block in group)
-    return buffer.borrow(low, high - low, group)
+    return backend.block_like(group)
 
 
 def _plan_scratch(

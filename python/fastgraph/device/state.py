@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph, isa
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.host_graph import HostGraph, HostProgram
-from fastgraph._core.lock import GraphLock
-from fastgraph._core.record import Record, RecordNode
-from fastgraph.device.context import DeviceContext
+from fastgraph._core.executable import Cell, Executable
+from fastgraph._core.record import Record
+from fastgraph.device.backend import Backend, SharedScratch, backend_of
 from fastgraph.device.inputs import RecordedInput, check_live
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
 from fastgraph.device.pending import PointerSlot, Scalar, Work
@@ -20,12 +19,14 @@ from fastgraph.device.recording import Recorded, Where
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
 
-__all__ = ["GraphState", "Settings", "check_same"]
+if TYPE_CHECKING:
+    from fastgraph.device.context import DeviceContext
+
+__all__ = ["GraphState", "Place", "Settings", "Version"]
 
 _T = TypeVar("_T")
 _Array = np.ndarray[Any, np.dtype[Any]]
 Place = tuple[Block, int]
-FOREIGN_KINDS = frozenset(("function", "host", "child", "if", "while", "switch"))
 
 
 class Settings:
@@ -42,28 +43,43 @@ class Settings:
 
 
 class Version(NamedTuple):
-    """What an update changes, all at once: a clone sees one version or the next."""
+    """What an update changes, all at once: a clone sees one version or the next.
+
+    ``program`` is what a device makes of a record once, for all its executables.
+    """
 
     record: Record
-    program: HostProgram
+    program: Any
     works: tuple[Work, ...]
-    enabled: tuple[bool, ...]
     blocks: tuple[Place, ...]
 
 
-class GraphState:
-    """One executable and what its handles share; it changes under its lock alone."""
+class GraphState(ABC):
+    """One executable and what its handles share; it changes under its lock alone.
+
+    What is left to each device: how a record becomes an executable, how inputs and named values
+    reach it, how it runs, and how outputs come back.
+    """
+
+    executable: Executable
+    version: Version
+    cell: Cell
+    filled_by: object
+    caches: int  # how many caches hold it
+    busy: bool
+    verify_left: int
+    updates: int
 
     def __init__(
         self,
         context: DeviceContext,
         recorded: Recorded,
         settings: Settings,
-        lock: GraphLock | None = None,
-        arena: Block | None = None,
+        shared: SharedScratch | None = None,
     ) -> None:
         self.context = context
         self.settings = settings
+        self.shared = shared if shared is not None else self.backend.new_scratch()
         self.outputs = recorded.outputs
         self.names = recorded.names
         self.arena = recorded.arena
@@ -77,35 +93,29 @@ class GraphState:
             name: held.default if isinstance(held, Scalar) else held.target
             for name, (held, _) in recorded.names.items()
         }
-        self.lock = GraphLock() if lock is None else lock
-        self.filled_by: object = None
-        self.caches = 0  # how many caches hold it
-        self.running = False
-        self.verify_left = settings.verify
-        self.updates = 0
+        arena = self.shared.block
         blocks = [
             (arena, 0) if arena is not None and number == recorded.arena else place
             for number, place in enumerate(recorded.blocks)
         ]
-        program = HostProgram(recorded.record, isa.chosen())
-        works = tuple(recorded.works)
-        self.note_plain()
-        self._bind(program, works, (True,) * len(works), blocks)
+        self._reset()
+        self._start(recorded.record, self._program(recorded.record), recorded.works, blocks)
 
     def clone(self) -> GraphState:
         """Return another executable of the same graph, with private memory of its own."""
-        twin = GraphState.__new__(GraphState)
+        twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         now = self.version
-        twin.lock = GraphLock()
-        twin.filled_by = None
-        twin.caches = 0
-        twin.running = False
-        twin.verify_left = self.settings.verify
+        twin.shared = self.backend.new_scratch()
         blocks = [None if i in self.private else place for i, place in enumerate(now.blocks)]
-        twin.note_plain()
-        twin._bind(now.program, now.works, now.enabled, blocks)
+        twin._reset()
+        twin._start(now.record, now.program, now.works, blocks)
         return twin
+
+    @property
+    def backend(self) -> Backend:
+        """Backend: the device."""
+        return backend_of(self.context.device)
 
     @property
     def record(self) -> Record:
@@ -117,16 +127,24 @@ class GraphState:
         """int: bytes of memory of the graph's own."""
         return sum(self.record.memories[number].nbytes for number in self.private)
 
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """bool: a replay is under way."""
+
+    @property
+    def rebuilds(self) -> int:
+        """int: how often an update took a new executable of the driver."""
+        return 0
+
     def note_plain(self) -> None:
-        """Work out `plain`: whether a replay is one run of the executable and nothing else."""
-        self.plain = not (
-            self.twin_places or self.caches or self.verify_left or self.settings.check is True
-        )
+        """Work out whether a replay is one run of the executable and nothing else."""
+        plain = not (self.twin_places or self.verify_left or self.settings.check is True)
+        self.cell.set(self.executable if plain else None)
 
     def count_cache(self, step: int) -> None:
         """Note that one more cache holds this graph, or one less."""
         self.caches += step
-        self.note_plain()
 
     def run(
         self,
@@ -135,33 +153,37 @@ class GraphState:
         given: Mapping[str, Any],
         collect: Callable[[], _T] | None = None,
         order: Sequence[int] | None = None,
+        stream: Any = None,
     ) -> _T | None:
         """Fill the inputs, run every node once, and return ``collect()``, all as one unit."""
-        arrays = [np.asarray(x) for x in check_live(self.settings.inputs, live)] if live else []
+        arrays = check_live(self.settings.inputs, live) if live else []
         values = self.check_names(given)
+        stream = self.stream_of(stream)
 
         def work() -> _T | None:
-            executable = self.executable
-            if not live and self.twins and self.filled_by is not token:
+            if not live and self.twin_places and self.filled_by is not token:
                 raise InputError(
                     "replay() without inputs is for the handle that gave the last ones; another "
                     "caller has filled the inputs since, or nobody has: give them"
                 )
-            for twin, array in zip(self.twins, arrays, strict=bool(live)):
-                twin[...] = array
             if live:
+                self._fill(arrays, stream)
                 self.filled_by = token
-            self.running = True
+            self.busy = True
             try:
-                self._store(values)
-                if order is None:
-                    self._execute(executable, values)
-                else:
+                self._store(values, stream)
+                if order is not None:
                     self.run_in_order(order)
+                elif self.verify_left:
+                    self._verify(values, stream)
+                elif self.settings.check is True:
+                    self._run_one_by_one()
+                else:
+                    self._execute(stream)
                 return None if collect is None else collect()
             finally:
-                self._store({name: self.defaults[name] for name in values})
-                self.running = False
+                self._store({name: self.defaults[name] for name in values}, stream)
+                self.busy = False
 
         return self.executable.locked(work)
 
@@ -171,7 +193,7 @@ class GraphState:
 
         def work() -> None:
             self.defaults = {**self.defaults, **values}
-            self._store(values)
+            self._store(values, self.stream_of(None))
 
         self.executable.locked(work)
 
@@ -199,96 +221,114 @@ class GraphState:
             values[name] = value
         return values
 
-    def collect(self, out: Sequence[_Array] | None) -> tuple[_Array, ...]:
-        """Return the outputs as arrays of the caller's own, or copied to `out`."""
-        arrays = []
-        for i, (memory, offset, shape, dtype) in enumerate(self.outputs):
-            block, start = self.version.blocks[memory]
-            view = np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
-            if out is None:
-                arrays.append(np.array(view))
-            else:
-                out[i][...] = view
-                arrays.append(out[i])
-        return tuple(arrays)
-
-    def replace(
-        self,
-        record: Record,
-        works: tuple[Work, ...],
-        enabled: tuple[bool, ...],
-        blocks: Sequence[Place],
-    ) -> None:
+    def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
         """Take another record over the same private memory; called by work of `locked`."""
-        self._bind(HostProgram(record, isa.chosen()), works, enabled, blocks)
+        self._take(record, works, blocks)
         self.updates += 1
 
     def run_in_order(self, order: Sequence[int]) -> None:
-        """Run the nodes one after another; called by work of `locked`."""
+        """Run the nodes one after another and wait; called by work of `locked`."""
         for node in order:
-            self.executable.run_subset([node], held=True)
+            self._run_node(self.executable, node)
 
-    def _bind(
+    @abstractmethod
+    def collect(self, out: Sequence[_Array] | None, stream: Any = None) -> tuple[_Array, ...]:
+        """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
+
+    @abstractmethod
+    def upload(self) -> None:
+        """Bring the executable to the device."""
+
+    @abstractmethod
+    def stream_of(self, stream: Any) -> Any:
+        """Return the stream that a call means by `stream`."""
+
+    @abstractmethod
+    def _program(self, record: Record) -> Any:
+        """Return what is made of a record once, for all its executables."""
+
+    @abstractmethod
+    def _instantiate(self, program: Any, record: Record, blocks: Sequence[Place]) -> Any:
+        """Return an executable over memories, under the lock of this graph."""
+
+    @abstractmethod
+    def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+        """Let the graph be another record, all or nothing."""
+
+    @abstractmethod
+    def _attach(self) -> None:
+        """Get ready what fills inputs and stores values, once the memories are known."""
+
+    @abstractmethod
+    def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
+        """Copy live arrays to the twins."""
+
+    @abstractmethod
+    def _store(self, values: Mapping[str, Any], stream: Any) -> None:
+        """Let the next run have these values of scalars and pointers."""
+
+    @abstractmethod
+    def _execute(self, stream: Any) -> None:
+        """Run every node once, or enqueue that."""
+
+    @abstractmethod
+    def _finish(self, stream: Any) -> None:
+        """Run every node once and wait."""
+
+    @abstractmethod
+    def _run_node(self, executable: Any, node: int) -> None:
+        """Run one node of an executable of this record and wait."""
+
+    @abstractmethod
+    def _copy_values(self, twin: Any, values: Mapping[str, Any]) -> None:
+        """Give another executable the values that lie in no memory."""
+
+    def _reset(self) -> None:
+        """What a new executable starts with."""
+        self.cell = Cell()
+        self.filled_by = None
+        self.caches = 0
+        self.busy = False
+        self.verify_left = self.settings.verify
+        self.updates = 0
+
+    def _start(
         self,
-        program: HostProgram,
-        works: tuple[Work, ...],
-        enabled: tuple[bool, ...],
+        record: Record,
+        program: Any,
+        works: Sequence[Work],
         places: Sequence[Place | None],
     ) -> None:
-        memories = program.record.memories
+        memories = record.memories
         blocks = [
-            (buffer.allocate(memories[number].nbytes), 0) if place is None else place
+            (self.backend.allocate(memories[number].nbytes), 0) if place is None else place
             for number, place in enumerate(places)
         ]
+        self._bind(record, program, works, blocks)
+
+    def _bind(
+        self, record: Record, program: Any, works: Sequence[Work], blocks: Sequence[Place]
+    ) -> None:
+        """Make an executable over memories, named pointers where their defaults are."""
+        placed = list(blocks)
         for name, (held, (memory, _)) in self.names.items():
             if isinstance(held, PointerSlot):
                 target = self.defaults[name]
-                blocks[memory] = target.block, target.offset
-        # Foreign code may take long, or wait for another Python thread.
-        foreign = any(node.kind in FOREIGN_KINDS for node in program.record.nodes)
-        executable = host_graph.instantiate(
-            program,
-            dict(enumerate(blocks)),
-            release_gil=True if foreign else "auto",
-            lock=self.lock,
-        )
-        self.executable = executable
-        self.version = Version(program.record, program, works, enabled, tuple(blocks))
-        self.twins = [self._view(*place) for place in self.twin_places]
-        self.cells = {
-            name: self._view(*where, (), held.dtype)
-            for name, (held, where) in self.names.items()
-            if isinstance(held, Scalar)
-        }
-        for name, cell in self.cells.items():
-            cell[...] = self.defaults[name]
+                placed[memory] = target.block, target.offset
+        self.executable = self._instantiate(program, record, placed)
+        self.version = Version(record, program, tuple(works), tuple(placed))
+        self._attach()
+        self.note_plain()
 
-    def _view(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> _Array:
-        block, start = self.version.blocks[memory]
-        return np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
+    def _run_one_by_one(self) -> None:
+        for number, node in enumerate(self.record.nodes):
+            try:
+                self._run_node(self.executable, number)
+            except BaseException as error:
+                error.add_note(f"in node {number} {node.name!r} ({node.kind})")
+                raise
 
-    def _store(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            held, (memory, _) = self.names[name]
-            if isinstance(held, PointerSlot):
-                self.executable.bind(memory, value.block, value.offset, held=True)
-            else:
-                self.cells[name][...] = value
-
-    def _execute(self, executable: HostGraph, values: Mapping[str, Any]) -> None:
-        if self.verify_left:
-            self._verify(executable, values)
-        elif self.settings.check is True:
-            for number, node in enumerate(self.record.nodes):
-                try:
-                    executable.run_subset([number], held=True)
-                except BaseException as error:
-                    error.add_note(f"in node {number} {node.name!r} ({node.kind})")
-                    raise
-        else:
-            executable.run(held=True)
-
-    def _verify(self, executable: HostGraph, values: Mapping[str, Any]) -> None:
+    def _verify(self, values: Mapping[str, Any], stream: Any) -> None:
         """Run, and run again on copies of all memory, node by node in another legal order."""
         memories = self.record.memories
         sizes = [memory.nbytes for memory in memories]
@@ -296,14 +336,15 @@ class GraphState:
         for name, value in values.items():
             if isinstance(value, Buffer):
                 places[self.names[name][1][0]] = value.block, value.offset
-        copies = copy_blocks(places, sizes)
-        executable.run(held=True)
+        copies = copy_blocks(places, sizes, self.backend)
+        twin = self._instantiate(self.version.program, self.record, copies)
+        self._copy_values(twin, values)
+        self._finish(stream)
         self.verify_left -= 1
         self.note_plain()
-        twin = host_graph.instantiate(self.version.program, dict(enumerate(copies)))
         order = random_order(self.record.dependencies(), self.verify_left)
         for node in order:
-            twin.run_subset([node])
+            self._run_node(twin, node)
         spans = [
             (number, 0, size)
             for number, size in enumerate(sizes)
@@ -323,53 +364,3 @@ class GraphState:
                     f"{order[:20]}{'…' if len(order) > 20 else ''}: an edge is missing, or a "
                     "kernel does not give the same result twice"
                 )
-
-
-def check_same(kept: GraphState, again: GraphState, once_more: GraphState) -> None:
-    """Raise GraphError unless all were recorded alike, their own memory aside.
-
-    What has another address in each of the two new ones was made by the build itself.
-    """
-    wanted, seen, third = _described(kept), _described(again), _described(once_more)
-    for old, new, other in zip(wanted, seen, third, strict=False):
-        if old[:2] != new[:2] or (old.at != new.at and new.at == other.at):
-            raise GraphError(
-                f"the build function now records {new.name!r} where the cached graph has "
-                f"{old.name!r}, or gives it other arguments: it depends on something that the key "
-                "does not see (what a mutable object holds); put that in key= or a HostValue"
-            )
-    if len(seen) != len(wanted):
-        raise GraphError(
-            f"the build function now records {len(seen)} nodes and memories, the cached graph has "
-            f"{len(wanted)}: it depends on something that the key does not see"
-        )
-
-
-class _Described(NamedTuple):
-    name: str
-    what: object
-    at: object = None
-
-
-def _described(state: GraphState) -> list[_Described]:
-    """Every node, memory and named value with what tells it from others."""
-
-    def nodes(some: Sequence[RecordNode]) -> Iterator[_Described]:
-        for node in some:
-            given = () if node.call is None else repr(getattr(node.call, "arguments", ()))
-            what = (node.kind, node.kernel, node.operands, node.params, node.dependencies, given)
-            yield _Described(node.name, what)
-            for body in node.bodies:
-                yield from nodes(body)
-
-    found = list(nodes(state.record.nodes))
-    for number, memory in enumerate(state.record.memories):
-        block, offset = state.version.blocks[number]
-        at = None if number in state.private else block.ptr + offset
-        found.append(_Described(memory.name, (memory.kind, memory.nbytes), at))
-    for name, value in state.defaults.items():
-        if isinstance(value, Buffer):
-            found.append(_Described(name, (value.shape, value.dtype), value.ptr))
-        else:
-            found.append(_Described(name, value.tobytes()))
-    return found

@@ -7,10 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fastgraph._core import buffer
-from fastgraph._core.buffer import Block
 from fastgraph._core.keys import Key
-from fastgraph._core.lock import GraphLock
+from fastgraph.device.backend import Backend, SharedScratch
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import compose_key
 from fastgraph.device.state import GraphState
@@ -41,28 +39,31 @@ class ScratchPool:
         How much there is.
     """
 
-    __slots__ = ("_block", "_mutex", "lock")
+    __slots__ = ("_backend", "_mutex", "_shared")
 
-    def __init__(self) -> None:
-        self.lock = GraphLock()
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._shared = backend.new_scratch()
         self._mutex = threading.Lock()
-        self._block: Block | None = None
 
     @property
     def nbytes(self) -> int:
         """int: bytes of the block that the next graph takes."""
-        return 0 if self._block is None else self._block.nbytes
+        return 0 if self._shared.block is None else self._shared.block.nbytes
 
-    def take(self, nbytes: int) -> Block:
-        """Return a block of at least `nbytes` bytes.
+    def take(self, nbytes: int | None) -> SharedScratch:
+        """Return what a graph shares with the others, a block of at least `nbytes` among it.
 
         A larger one replaces the block for later graphs; those that have the old one keep it, so
         the pool at least doubles.
         """
+        if nbytes is None:
+            return self._shared._replace(block=None)
         with self._mutex:
-            if self._block is None or self._block.nbytes < nbytes:
-                self._block = buffer.allocate(max(nbytes, 2 * self.nbytes))
-            return self._block
+            if self._shared.block is None or self.nbytes < nbytes:
+                block = self._backend.allocate(max(nbytes, 2 * self.nbytes))
+                self._shared = self._shared._replace(block=block)
+            return self._shared
 
 
 class _Flight:
@@ -113,7 +114,7 @@ class GraphStore:
         if not isinstance(context, DeviceContext):
             raise InputError(f"a pool is of a DeviceContext, not {type(context).__name__}")
         with self._mutex:
-            return self._pools.setdefault(context, ScratchPool())
+            return self._pools.setdefault(context, ScratchPool(context._backend))
 
     def clear(self) -> None:
         """Let every graph go but those whose replay is under way; not counted as evictions."""

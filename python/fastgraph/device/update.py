@@ -10,6 +10,7 @@ import numpy as np
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
 from fastgraph._core.record import Record, accesses_of
+from fastgraph.device.backend import LaunchOptions, PlaceMaker
 from fastgraph.device.nodes import MAKERS, as_place
 from fastgraph.device.pending import Node, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.recording import UNUSED, locate_more, operands_of
@@ -18,16 +19,18 @@ from fastgraph.errors import GraphError, InputError
 
 __all__ = ["update"]
 
+EMPTY = buffer.allocate(0)
+
 
 def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> None:
     """Make node `node` anew with some of its arguments changed; called by work of `locked`."""
     index = _find(state.record, node)
     work = state.version.works[index]
-    if work.kind not in MAKERS:
+    if work.kind != "function" and work.kind not in MAKERS:
         raise GraphError(
             f"node {index} ({work.kind} {work.name!r}) has nothing that can be changed"
         )
-    enabled = changes.get("enabled", state.version.enabled[index])
+    enabled = changes.get("enabled", state.record.nodes[index].enabled)
     if not isinstance(enabled, bool):
         raise InputError(f"enabled is {enabled!r}; True and False are possible")
     spec = dict(work.spec)
@@ -44,7 +47,7 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
             raise GraphError(f"{found!r} belongs to another graph")
         return found
 
-    made: Work = MAKERS[work.kind](place, state.context.api, **spec)
+    made = _make(state, work.kind, place, spec)
     for access in made.accesses:
         if isinstance(access.place, Scalar) and id(access.place) not in state.located:
             raise GraphError(f"{access.place!r} belongs to another graph")
@@ -66,9 +69,16 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     _drop_unused(state, record, blocks)
     if state.settings.check:
         record.check_hazards()
-    works, switches = list(state.version.works), list(state.version.enabled)
-    works[index], switches[index] = made, enabled
-    state.replace(record, tuple(works), tuple(switches), blocks)
+    works = list(state.version.works)
+    works[index] = made
+    state.replace(record, works, blocks)
+
+
+def _make(state: GraphState, kind: str, place: PlaceMaker, spec: dict[str, Any]) -> Work:
+    if kind != "function":
+        return MAKERS[kind](place, **spec)
+    f, args = spec.pop("f"), spec.pop("args")
+    return state.backend.function_work(place, f, args, LaunchOptions(**spec))
 
 
 def _find(record: Record, node: int | str) -> int:
@@ -95,4 +105,4 @@ def _drop_unused(state: GraphState, record: Record, blocks: list[Any]) -> None:
     for number in range(len(blocks)):
         if number not in used:
             record.memories[number] = UNUSED
-            blocks[number] = buffer.allocate(0), 0
+            blocks[number] = EMPTY, 0
