@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fastgraph.device.pending import Scalar
-from fastgraph.device.values import pattern
-from fastgraph.errors import GraphError, InputError
+from fastgraph.device.arguments import Parameter, check_arguments
+from fastgraph.errors import GraphError
 
-__all__ = ["NativeKernel", "Parameter"]
+__all__ = ["NativeKernel", "Parameter", "parse_signature"]
 
 MAX_ARGUMENTS = 64
 # What the calling conventions of x86-64 and aarch64 both hand over in registers.
@@ -59,20 +58,6 @@ _TYPES = {
 _TYPE_WORDS = frozenset(" ".join(_TYPES).split())
 
 
-class Parameter(NamedTuple):
-    """One declared parameter: element type (None: void), pointer or value, const or not."""
-
-    dtype: np.dtype[Any] | None
-    pointer: bool
-    const: bool
-    text: str
-
-    @property
-    def is_floating(self) -> bool:
-        """bool: a value that goes into a floating-point register."""
-        return not self.pointer and self.dtype is not None and self.dtype.kind == "f"
-
-
 class NativeKernel:
     """A compiled function of the cpu, called once for each of its nodes.
 
@@ -118,8 +103,8 @@ class NativeKernel:
     ) -> None:
         if isinstance(pointer, bool) or not isinstance(pointer, int) or not 0 < pointer < 1 << 63:
             raise GraphError(f"kernel {name!r}: {pointer!r} is not the address of a function")
-        if not isinstance(signature, str) or not isinstance(name, str):
-            raise GraphError(f"kernel {name!r}: name and signature are strings, not {signature!r}")
+        if not isinstance(name, str):
+            raise GraphError(f"the name of a kernel is a string, not {name!r}")
         self.pointer = pointer
         self.signature = signature
         self.name = name
@@ -150,7 +135,7 @@ class NativeKernel:
     def __repr__(self) -> str:
         return f"<NativeKernel {self.name}({self.signature})>"
 
-    def check_arguments(self, args: tuple[Any, ...]) -> list[np.ndarray[Any, Any] | Any]:
+    def check_arguments(self, args: tuple[Any, ...]) -> list[Any]:
         """Return for each argument its buffer, or its value as a 0-d array.
 
         Raises
@@ -158,38 +143,13 @@ class NativeKernel:
         InputError
             The number, a type or a value does not fit; the message names the argument.
         """
-        if len(args) != len(self.parameters):
-            raise InputError(
-                f"kernel {self.name!r} takes {len(self.parameters)} arguments "
-                f"({self.signature}), not {len(args)}"
-            )
-        checked = []
-        for i, (parameter, value) in enumerate(zip(self.parameters, args, strict=True)):
-            where = f"kernel {self.name!r}, argument {i} ({parameter.text})"
-            if parameter.pointer:
-                if not hasattr(value, "nbytes") or not hasattr(value, "device"):
-                    raise InputError(f"{where}: a buffer is needed, not {value!r}")
-                held = getattr(value, "dtype", None)
-                if parameter.dtype is not None and held != parameter.dtype:
-                    raise InputError(f"{where}: the buffer holds {held}")
-                checked.append(value)
-            elif isinstance(value, Scalar):
-                if value.where != "node" or value.dtype != parameter.dtype:
-                    raise InputError(
-                        f"{where}: {value!r}; a scalar of this type with where='node' is needed"
-                    )
-                checked.append(value)
-            else:
-                assert parameter.dtype is not None
-                try:
-                    checked.append(pattern(value, parameter.dtype))
-                except InputError as error:
-                    raise InputError(f"{where}: {error}") from None
-        return checked
+        return check_arguments(self.name, self.signature, self.parameters, args)
 
 
 def parse_signature(name: str, signature: str) -> tuple[Parameter, ...]:
     """Return the declared parameters of a C parameter list; GraphError for unknown types."""
+    if not isinstance(signature, str):
+        raise GraphError(f"kernel {name!r}: a signature is a string, not {signature!r}")
     texts = [part.strip() for part in signature.split(",")]
     if texts in ([""], ["void"]):
         return ()

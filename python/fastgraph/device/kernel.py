@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastgraph.device.function import NativeKernel
+from fastgraph.device.function import NativeKernel, parse_signature
 from fastgraph.errors import GraphError, InputError, UnsupportedError
 
 __all__ = ["Declared", "In", "InOut", "Kernel", "Out", "body_of"]
@@ -18,16 +18,23 @@ class Kernel:
     ----------
     name : str
     cuda : object, optional
-        The body for cuda devices.
+        The body for cuda devices: CUDA C++ source text that holds a kernel called `name` (as C++
+        names it: ``"inc"``, ``"axpy<float>"``), an image (a cubin, a fat binary or PTX) that holds
+        it, a function of ``DeviceContext.compile_function`` or ``load_function``, a ``Kernel`` or
+        ``ObjectCode`` of cuda.core, or a kernel of numba-cuda with one compiled signature.
     cpu : NativeKernel or callable, optional
         The body for cpu. A Python callable is called as ``f(grid, block, *args)``: two 3-tuples,
         then for each argument a writable NumPy array over the buffer, or the number. It is called
         in the thread that replays, one call at a time, and what it raises comes out of the replay.
+    signature : str, optional
+        The parameters of the cuda body as in C, ``"float *out, const float *a, int n"``, for a
+        body that does not tell its types: source tells them, an image often does not.
 
     Raises
     ------
     GraphError
-        There is no body at all, or `cpu` is neither of the two.
+        There is no body at all, `cpu` is neither of the two, or `signature` has unknown types or
+        stands without a cuda body.
 
     Notes
     -----
@@ -50,13 +57,14 @@ class Kernel:
     array([2., 2., 2.], dtype=float32)
     """
 
-    __slots__ = ("cpu", "cuda", "name")
+    __slots__ = ("_loaded", "cpu", "cuda", "name", "signature")
 
     def __init__(
         self,
         name: str,
         cuda: object = None,
         cpu: NativeKernel | Callable[..., object] | None = None,
+        signature: str | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise GraphError(f"the name of a kernel is a string, not {name!r}")
@@ -66,9 +74,18 @@ class Kernel:
             raise GraphError(
                 f"kernel {name!r}: cpu is a NativeKernel or a callable, not {type(cpu).__name__}"
             )
+        if signature is not None:
+            if cuda is None:
+                raise GraphError(
+                    f"kernel {name!r}: signature says the types of a cuda body; there is none"
+                )
+            parse_signature(name, signature)
         self.name = name
         self.cuda = cuda
         self.cpu = cpu
+        self.signature = signature
+        # What the cuda body became on each device.
+        self._loaded: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         bodies = [api for api in ("cuda", "cpu") if getattr(self, api) is not None]

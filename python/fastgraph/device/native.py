@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph._core.record import PythonCall
+from fastgraph.device.arguments import bind_arguments
 from fastgraph.device.backend import LaunchOptions, PlaceMaker
 from fastgraph.device.function import NativeKernel
 from fastgraph.device.kernel import Declared, body_of
@@ -51,33 +52,13 @@ def _native(
     spec: dict[str, Any],
 ) -> Work:
     values = f.check_arguments(args)
-    accesses: list[Access] = []
-    sources: list[tuple[str, int]] = []
-    for i, (parameter, value, said) in enumerate(zip(f.parameters, values, declared, strict=True)):
-        where = f"kernel {name!r}, argument {i} ({parameter.text})"
-        if not parameter.pointer:
-            if said is not None:
-                raise InputError(f"{where}: {said!r} is for buffers")
-            if isinstance(value, Scalar):
-                sources.append(("scalar", len(accesses)))
-                accesses.append(Access(value, True, False))
-            else:
-                sources.append(("value", word(value)))
-            continue
-        reads, writes = True, not parameter.const
-        if said is not None:
-            if said.writes and parameter.const:
-                raise InputError(f"{where}: {said!r}, but a pointer to const is only read")
-            reads, writes = said.reads, said.writes
-        if isinstance(value, np.ndarray):
-            raise InputError(f"{where}: a buffer is needed, not a host array; copy it to one")
-        sources.append(("pointer", len(accesses)))
-        accesses.append(Access(place(value, writes), reads, writes))
+    accesses, bound = bind_arguments(place, name, f.parameters, values, declared)
+    sources = [(b.kind, b.access if b.value is None else word(b.value)) for b in bound]
     if f.convention == "c":
         kernel, params = "call_c", _c_params(f, values, sources)
     else:
         kernel, params = "call_native", _array_params(f, dims, sources)
-    return Work(name, "function", kernel, tuple(accesses), params, keep, None, spec)
+    return Work(name, "function", kernel, accesses, params, keep, None, spec)
 
 
 def _array_params(
