@@ -1,0 +1,33 @@
+// Images: what is in the code that a module was loaded from.
+#pragma once
+
+#include "fake.h"
+
+// A host function that stands for a kernel; dims: grid x, y, z, block x, y, z.
+using HostKernel = void (*)(void *const *args, const int32_t dims[6]);
+
+enum class Builtin { none, set_condition, fill8 };
+
+struct Code {
+  std::string name;
+  HostKernel host = nullptr;
+  Builtin builtin = Builtin::none;
+  std::vector<ParamInfo> params;
+  int static_shared = 0;
+};
+
+struct Global {
+  uintptr_t host = 0;  // where it lies, if the image is of the host
+  size_t size = 0;
+  std::vector<char> content;  // what it starts with; zeros behind
+};
+
+struct Image {
+  void *library = nullptr;  // of dlopen
+  std::vector<Code> codes;
+  std::map<std::string, Global> globals;
+  ~Image();
+};
+
+// Reads an image; `log` gets a sentence when it is text that is not PTX.
+CUresult read_image(const void *data, std::shared_ptr<Image> *out, std::string *log);
