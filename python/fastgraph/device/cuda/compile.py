@@ -147,7 +147,13 @@ def _compile_alone(core: Any, source: str, name: str, arch: str, options: Any) -
 
 
 def _run(core: Any, source: str, names: tuple[str, ...], options: Any) -> Compiled:
-    code = core.Program(source, "c++", options).compile("cubin", name_expressions=names)
+    program = core.Program(source, "c++", options)
+    try:
+        code = program.compile("cubin", name_expressions=names)
+    finally:
+        program.close()
+        # A traceback would keep it, and a program that the cycle collector finds is not quiet.
+        del program
     symbols = [_text(code.symbol_mapping[name]) for name in names]
     return Compiled(bytes(code.code), symbols[0], symbols[1] if len(symbols) > 1 else None)
 

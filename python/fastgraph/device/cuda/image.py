@@ -14,7 +14,7 @@ _BEFORE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _ELF = b"\x7fELF"
 _FATBIN = struct.pack("<I", 0xBA55ED50)
 _WRAPPER = struct.pack("<I", 0x466243B1)
-NO_BYTES = 8  # a section that takes no room in the file
+NO_BYTES = struct.pack("<I", 8)  # a kind of section: it takes no room in the file
 
 
 def is_ptx(text: str) -> bool:
@@ -79,19 +79,21 @@ def as_image(name: str, given: Any) -> bytes:
 
 
 def _is_whole_elf(image: bytes) -> bool:
-    """Whether the headers and all sections lie inside the image."""
+    """Whether the headers and all segments and sections lie inside the image."""
     if len(image) < 64 or image[4:6] != b"\2\1":  # 64 bits, little endian
         return False
-    (table,) = struct.unpack_from("<Q", image, 40)
-    entry, count = struct.unpack_from("<HH", image, 58)
-    if not count:
-        return True
-    if entry < 64 or table + entry * count > len(image):
-        return False
-    for i in range(count):
-        at = table + entry * i
-        (kind,) = struct.unpack_from("<I", image, at + 4)
-        offset, nbytes = struct.unpack_from("<QQ", image, at + 24)
-        if kind != NO_BYTES and offset + nbytes > len(image):
+    segments, sections = struct.unpack_from("<QQ", image, 32)
+    segment_bytes, n_segments, section_bytes, n_sections = struct.unpack_from("<4H", image, 54)
+    for table, entry, count, least, where, size in (
+        (segments, segment_bytes, n_segments, 56, 8, 32),
+        (sections, section_bytes, n_sections, 64, 24, 32),
+    ):
+        if count and (entry < least or table + entry * count > len(image)):
             return False
+        for at in range(table, table + entry * count, entry or 1):
+            (offset,) = struct.unpack_from("<Q", image, at + where)
+            (nbytes,) = struct.unpack_from("<Q", image, at + size)
+            takes_none = table == sections and image[at + 4 : at + 8] == NO_BYTES
+            if not takes_none and offset + nbytes > len(image):
+                return False
     return True
