@@ -217,6 +217,13 @@ class OutOfMemoryError(DriverError, MemoryError):
 
     The message has the bytes. Nothing was allocated or changed.
 
+    Attributes
+    ----------
+    asked : int or None
+        Bytes that were asked for, where known.
+    available : int or None
+        Bytes that were free then, where known.
+
     Examples
     --------
     >>> import fastgraph as fg
@@ -224,6 +231,20 @@ class OutOfMemoryError(DriverError, MemoryError):
     Traceback (most recent call last):
     fastgraph.errors.OutOfMemoryError: ...
     """
+
+    def __init__(
+        self,
+        message: str,
+        code: int = 0,
+        name: str = "",
+        node: str | None = None,
+        *,
+        asked: int | None = None,
+        available: int | None = None,
+    ) -> None:
+        super().__init__(message, code, name, node)
+        self.asked = asked
+        self.available = available
 
 
 class FastGraphWarning(UserWarning):

@@ -6,7 +6,17 @@ otherwise a verb returns 0, and -1 with an exception set.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
-ctypedef void (*host_call)(void *data) noexcept nogil
+# The verbs of the process, devices, memory, streams, events and modules are declared and explained
+# there; everyone but `driver` takes them from here.
+from fastgraph._core.driver_base cimport (
+    host_call, context_memory, context_priorities, context_retain, device_attribute,
+    device_bytes, device_count, device_name, driver_check, driver_is_poisoned, driver_lost,
+    driver_start, driver_version, event_create, event_destroy, event_elapsed, event_query,
+    event_record, function_attribute, function_parameter, function_residency,
+    function_set_attribute, host_allocate, host_free, memory_allocate, memory_free,
+    module_function, module_global, module_load, module_unload, peer_enable, peer_possible,
+    pointer_kind, stream_call, stream_capturing, stream_context, stream_create, stream_destroy,
+    stream_query, stream_wait_event)
 
 
 cdef enum condition_kind:
@@ -60,42 +70,6 @@ cdef struct edges:
     size_t count
 
 
-# ---- process and devices
-cdef int driver_start() except -1                                # needs the GIL; again and again
-cdef bint driver_lost() noexcept nogil                           # in a forked child of a user
-cdef int driver_check(uintptr_t context) except -1 nogil         # raises if forked or poisoned
-cdef bint driver_is_poisoned(uintptr_t context) noexcept nogil
-cdef int driver_version() except -1
-cdef int device_count() except -1
-cdef object device_name(int ordinal)
-cdef int device_attribute(int ordinal, int attribute) except? -1 nogil
-cdef uintptr_t context_retain(int ordinal) except 0
-cdef int context_memory(uintptr_t context, size_t *free, size_t *total) except -1 nogil
-cdef bint peer_possible(int ordinal, int other) except -1
-cdef int peer_enable(uintptr_t context, uintptr_t other) except -1   # enabled already is fine
-
-# ---- memory
-cdef uintptr_t memory_allocate(uintptr_t context, size_t nbytes) except 0 nogil
-cdef int memory_free(uintptr_t context, uintptr_t ptr) except -1 nogil
-cdef uintptr_t host_allocate(uintptr_t context, size_t nbytes) except 0 nogil  # portable, mapped
-cdef int host_free(uintptr_t context, uintptr_t ptr) except -1 nogil
-# Whether `ptr` is memory of a device (with its ordinal), pinned, or unknown to the driver.
-cdef int pointer_kind(uintptr_t ptr, bint *is_device, bint *is_pinned, int *ordinal) except -1
-
-# ---- streams and events; stream 0, 1 and 2 are the driver's own
-cdef uintptr_t stream_create(uintptr_t context, int priority) except 0 nogil   # non-blocking
-cdef int stream_destroy(uintptr_t context, uintptr_t stream) except -1 nogil
-cdef int stream_query(uintptr_t context, uintptr_t stream) except -1 nogil     # 1 done, 0 not yet
-cdef int stream_capturing(uintptr_t context, uintptr_t stream) except -1 nogil  # 1 yes, 0 no
-cdef int stream_wait_event(uintptr_t context, uintptr_t stream, uintptr_t event) except -1 nogil
-cdef int stream_call(uintptr_t context, uintptr_t stream, host_call f, void *data) except -1 nogil
-cdef uintptr_t event_create(uintptr_t context, bint timing) except 0 nogil
-cdef int event_destroy(uintptr_t context, uintptr_t event) except -1 nogil
-cdef int event_record(uintptr_t context, uintptr_t event, uintptr_t stream) except -1 nogil
-cdef int event_query(uintptr_t context, uintptr_t event) except -1 nogil       # 1 done, 0 not yet
-cdef int event_elapsed(uintptr_t context, uintptr_t start, uintptr_t end,
-                       float *milliseconds) except -1 nogil
-
 # ---- work on a stream
 cdef int copy_async(uintptr_t context, const copy_spec *spec, uintptr_t stream) except -1 nogil
 # Device to device or pinned: one call where the driver and the stream take batches.
@@ -103,23 +77,6 @@ cdef int copy_batch(uintptr_t context, const copy_spec *specs, size_t count,
                     uintptr_t stream) except -1 nogil
 cdef int set_async(uintptr_t context, const set_spec *spec, uintptr_t stream) except -1 nogil
 cdef int launch_async(uintptr_t context, const launch_spec *spec, uintptr_t stream) except -1 nogil
-
-# ---- modules and functions
-# A bad image raises GraphError with the driver's log.
-cdef uintptr_t module_load(uintptr_t context, const uint8_t *image, size_t nbytes) except 0
-cdef int module_unload(uintptr_t context, uintptr_t module) except -1 nogil
-cdef uintptr_t module_function(uintptr_t context, uintptr_t module, const char *name) except 0
-cdef int module_global(uintptr_t context, uintptr_t module, const char *name, uintptr_t *ptr,
-                       size_t *nbytes) except -1
-cdef int function_attribute(uintptr_t context, uintptr_t function, int attribute) except? -1
-cdef int function_set_attribute(uintptr_t context, uintptr_t function, int attribute,
-                                int value) except -1
-# 1, or 0 when there is no parameter `index`.
-cdef int function_parameter(uintptr_t context, uintptr_t function, size_t index, size_t *offset,
-                            size_t *nbytes) except -1
-# How many blocks of a cooperative launch fit on the device at once.
-cdef int function_residency(uintptr_t context, uintptr_t function, int block_threads,
-                            size_t shared_bytes) except -1
 
 # ---- graphs. A verb that adds returns the new node.
 cdef uintptr_t graph_create() except 0 nogil

@@ -71,6 +71,7 @@ GOOD = [
     (rules.core_rooms, "buffer", '"""\nfrom fastgraph._core import lanes\n"""\n# cimport lanes'),
     (rules.core_headers, "host_graph", '#include "pool.hpp"\n#include "host_graph.hpp"'),
     (rules.cydriver_only_in_driver, "driver", "from cuda.bindings cimport cydriver"),
+    (rules.cydriver_only_in_driver, "driver_base", "from cuda.bindings cimport cydriver"),
     (rules.cydriver_only_in_driver, "buffer", "# cydriver is for driver alone"),
     (rules.no_except_star_nogil, "buffer", "cdef int f() except -1 nogil:\n    pass"),
     (rules.no_except_star_nogil, "buffer", "cdef void f() except *:\n    pass"),

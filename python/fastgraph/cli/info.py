@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -13,6 +14,7 @@ import numpy as np
 
 from fastgraph._core import isa
 from fastgraph.cli.report import columns
+from fastgraph.errors import DriverError, UnsupportedError
 
 __all__ = ["command", "version"]
 
@@ -38,10 +40,31 @@ def command(arguments: argparse.Namespace) -> None:
     print(f"  this machine offers: {', '.join(isa.offered())}")
     print(f"  this build holds:    {', '.join(isa.compiled())}")
     print(f"cores this process may use: {len(os.sched_getaffinity(0))}")
-    has_cuda = importlib.util.find_spec("fastgraph._core.cuda_graph") is not None
-    print(f"cuda modules: {'in this build' if has_cuda else 'not in this build'}")
+    for line in _cuda():
+        print(line)
     print("extras")
     print(columns([_extra_row(name, needed) for name, needed in _extras().items()]))
+
+
+def _cuda() -> list[str]:
+    """Whether the cuda modules are in the build, and what the driver says."""
+    if importlib.util.find_spec("fastgraph._core.driver") is None:
+        return [
+            "cuda modules: not in this build",
+            "  cuda.bindings 13 or cuda.h was not found when it was built, or they were turned off",
+        ]
+    lines = ["cuda modules: in this build"]
+    try:
+        driver = importlib.import_module("fastgraph._core.driver")
+        lines.append("  driver: CUDA {}.{}".format(*driver.version()))
+        for ordinal, (name, capability, nbytes) in enumerate(driver.devices()):
+            sm = "sm_{}{}".format(*capability)
+            lines.append(f"  cuda:{ordinal}: {name}, {sm}, {nbytes / 2**30:.1f} GiB")
+    except ImportError as error:
+        lines.append(f'  {error}: pip install "{DISTRIBUTION}[cuda]"')
+    except (UnsupportedError, DriverError) as error:
+        lines.append(f"  {error}")
+    return lines
 
 
 def _extras() -> dict[str, list[str]]:
