@@ -1,35 +1,42 @@
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.executable cimport Executable
-from fastgraph._core.types cimport host_control, host_node, host_operand
+from fastgraph._core.host_program cimport BranchPlan, HostProgram, host_node
+from fastgraph._core.pool cimport Pool
 
 
-cdef struct signal_watch:
-    int64_t looked_ns                        # when signals were last looked for
-    int64_t last_ns                          # when the clock was last read
-    int32_t stride
-    int32_t left                             # parts until the next reading
+cdef extern from "host_walk.hpp" namespace "fastgraph" nogil:
+    ctypedef enum walk_end:
+        WALKED
+        STOPPED
+        CUT_OFF
+
+    ctypedef int (*host_python)(void *graph, size_t entry) except -1 nogil
+    ctypedef int (*host_signals)() noexcept nogil
+
+    ctypedef struct host_tables:
+        const host_node *nodes
+        void *const *args
+        const int64_t *stream
+        uint64_t *fault
+        void *graph
+        host_python python
+        host_signals signals
+
+    cdef cppclass Walker:
+        void start(size_t parts)
+        walk_end walk(const host_tables &tables, Pool *pool, const uint32_t *ranges, size_t n,
+                      int64_t *times)
+    void walk_kept(const host_tables &tables, size_t n, Pool *pool)
 
 
-cdef class HostProgram:
-    cdef vector[host_node] nodes
-    cdef vector[host_operand] operands
-    cdef vector[int64_t] params
-    cdef vector[int64_t] node_ids            # top-level record id of each entry of `nodes`
-    cdef vector[uint32_t] first              # first entry of each top-level node, and the end
-    cdef list flat                           # the record node of each entry
-    cdef bint has_control                    # jumps or Python: only `walk` knows them
-
-    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1
-    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
-                           host_control control) except -1
-
-    cdef readonly object record
-    cdef readonly str isa
-    cdef readonly double cost_ns
-    cdef readonly uint32_t max_parts
-    cdef uint32_t max_operands
+cdef extern from "branches.hpp" namespace "fastgraph" nogil:
+    cdef cppclass Branches:
+        void set(const BranchPlan *plan, uint32_t n_entries, uint32_t threads)
+        bint possible()
+        bint parallel()
+        walk_end run(Walker &walker, const host_tables &tables, Pool *pool)
 
 
 cdef class HostGraph(Executable):
@@ -37,10 +44,15 @@ cdef class HostGraph(Executable):
     cdef readonly uint32_t threads
     cdef readonly bint release_gil
     cdef vector[void *] bases
-    cdef vector[void *] args
+    cdef vector[void *] args                 # every operand's address, as `bases` were last
+    cdef vector[int64_t] stream              # the program's, with addresses
+    cdef host_tables tables
+    cdef Walker walker
+    cdef Branches branches
+    cdef bint moved                          # `bind` was called since `args` were resolved
+    cdef bint kept                           # nothing in a run looks at signals or gives the GIL up
     cdef list owners
     cdef uint64_t fault
-    cdef signal_watch watch
     cdef object __weakref__
 
 cdef int HostGraph_lock(HostGraph self) except -1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastgraph._core import buffer, host_graph, isa
-from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.lock import GraphLock
 from fastgraph._core.record import Operand, PythonCall, Record, accesses_of
 from fastgraph.errors import GraphError, HazardError

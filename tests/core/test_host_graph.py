@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fastgraph._core import buffer, counters, isa
-from fastgraph._core.host_graph import HostGraph, HostProgram, instantiate
+from fastgraph._core.host_graph import HostGraph, instantiate
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.params import block_of
 from fastgraph._core.record import Operand, Record
 from fastgraph.errors import GraphError, InputError

@@ -21,7 +21,7 @@ ROOMS = (
     ("types", "counters", "isa", "driver_base", "driver", "blas"),
     ("codes", "keys", "order", "arena", "record", "checks"),
     ("buffer", "pool", "stream", "device_memory", "params", "lock"),
-    ("executable", "host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
+    ("executable", "host_program", "host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
     ("dispatch", "raw", "step", "lanes"),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))

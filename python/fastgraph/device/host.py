@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph._core import buffer, host_graph, isa, pool
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.checks import check_stream
-from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.lock import GraphLock
 from fastgraph.device.backend import Backend, LaunchOptions, PlaceMaker, SharedScratch
 from fastgraph.device.host_state import HostState

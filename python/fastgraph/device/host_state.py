@@ -10,7 +10,8 @@ import numpy as np
 from fastgraph._core import buffer, host_graph, isa
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.checks import check_stream
-from fastgraph._core.host_graph import HostGraph, HostProgram
+from fastgraph._core.host_graph import HostGraph
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.record import Record
 from fastgraph.device.pending import PointerSlot, Scalar, Work
 from fastgraph.device.state import GraphState, Place

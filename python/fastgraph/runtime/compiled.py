@@ -11,7 +11,7 @@ import numpy as np
 
 from fastgraph._core import buffer, host_graph
 from fastgraph._core.dispatch import Engine
-from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.raw import RawOutput, raw_outputs
 from fastgraph._core.step import Step, bind
 from fastgraph.device.context import DeviceContext

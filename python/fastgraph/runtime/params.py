@@ -10,7 +10,8 @@ import numpy as np
 from fastgraph._core import buffer, host_graph
 from fastgraph._core.buffer import Block
 from fastgraph._core.checks import as_array, describe
-from fastgraph._core.host_graph import HostGraph, HostProgram
+from fastgraph._core.host_graph import HostGraph
+from fastgraph._core.host_program import HostProgram
 from fastgraph._core.params import ParamBlocks, block_of
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Value

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastgraph._core import isa, pool
-from fastgraph._core.host_graph import HostProgram
+from fastgraph._core.host_program import HostProgram
 from fastgraph.device.context import DeviceContext
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph

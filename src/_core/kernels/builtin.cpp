@@ -32,33 +32,23 @@ void copy_bytes(const fg_call *call) {
 
 void do_nothing(const fg_call *) {}
 
-typedef void (*native_kernel)(void *const *args, const int32_t dims[6]);
-
-// params: address of the kernel, argument count, three words with the six dims, then one word an
-// argument: -1 for a pointer (the next of call->args), -2 for a value that lies at the next of
-// call->args, else the index of the word that holds a scalar's bytes. The kernel sees, as on cuda,
-// the address of each argument's value.
-enum { NATIVE_POINTER = -1, NATIVE_VALUE = -2 };
-enum { NATIVE_FN = 0, NATIVE_COUNT = 1, NATIVE_DIMS = 2, NATIVE_ARGS = 5, NATIVE_MAX = 64 };
-
 void call_native(const fg_call *call) {
   const int64_t *params = call->params;
-  void *argv[NATIVE_MAX];
-  int64_t values[NATIVE_MAX];  // a kernel may change its arguments: they are its own, as in C
-  const int64_t count = params[NATIVE_COUNT];
-  void *const *pointer = call->args;
+  void *argv[FG_NATIVE_MAX];
+  int64_t values[FG_NATIVE_MAX];  // a kernel may change its arguments: they are its own, as in C
+  const int64_t count = params[FG_NATIVE_COUNT];
+  void *const *operand = call->args;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t word = params[NATIVE_ARGS + i];
-    if (word == NATIVE_POINTER) {
-      argv[i] = const_cast<void **>(pointer++);
-      continue;
-    }
-    memcpy(&values[i], word == NATIVE_VALUE ? *pointer++ : &params[word], sizeof values[i]);
+    const int64_t word = params[FG_NATIVE_ARGS + i];
+    const void *from = &params[word < 0 ? 0 : word];
+    if (word == FG_NATIVE_POINTER) from = operand++;
+    if (word == FG_NATIVE_VALUE) from = *operand++;
+    memcpy(&values[i], from, sizeof values[i]);
     argv[i] = &values[i];
   }
   int32_t dims[6];
-  memcpy(dims, &params[NATIVE_DIMS], sizeof dims);
-  reinterpret_cast<native_kernel>(params[NATIVE_FN])(argv, dims);
+  memcpy(dims, &params[FG_NATIVE_DIMS], sizeof dims);
+  reinterpret_cast<fg_native>(params[FG_NATIVE_FN])(argv, dims);
 }
 
 typedef void (*c_function)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double, double,
