@@ -48,12 +48,8 @@ cdef class HostGraph(Executable):
         self.tables.signals = signals_raised
 
     cdef int replay(self) except -1:
-<<<<<<< HEAD
-        HostGraph_lock(self)
-        self.active = True
-=======
         GraphLock_take(self.lock)
->>>>>>> b567051 (Host programs are a module of their own; native calls run from a stream of resolved arguments, branches on the pool)
+        self.active = True
         try:
             if self.moved:
                 HostGraph_check_bound(self)
@@ -62,17 +58,13 @@ cdef class HostGraph(Executable):
             walk_all(self)
             return HostGraph_check_fault(self)
         finally:
-<<<<<<< HEAD
             self.active = False
-            HostGraph_unlock(self)
-=======
             GraphLock_give(self.lock)
 
     @property
     def parallel(self):
         """bool: as the last runs went, the next one's branches run at once."""
         return self.branches.parallel()
->>>>>>> b567051 (Host programs are a module of their own; native calls run from a stream of resolved arguments, branches on the pool)
 
     def bind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0, bint held=False):
         """Put `memory` at byte `offset` of `block`, which is kept alive; waits for a run.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph, isa
+from fastgraph._core import buffer, host_graph, isa, pool
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.checks import check_stream
 from fastgraph._core.host_graph import HostGraph
@@ -62,6 +62,7 @@ class HostState(GraphState):
         return host_graph.instantiate(
             program,
             dict(enumerate(blocks)),
+            threads=pool.available_cores(),
             release_gil=True if foreign else "auto",
             lock=self.shared.lock,
         )
