@@ -135,6 +135,9 @@ SIGNATURES = {
     "fill": "float *out, float value, int32_t n",
     "inc": "float *buf, float delta, int32_t n",
     "dims": "int32_t *out",
+    "spoil": "float *out, float value",
+    "span": "int64_t *clock, int64_t *readings, int32_t us",
+    "meet": "int32_t *here, const int32_t *there, int32_t *met, int32_t ms",
 }
 
 
@@ -152,7 +155,7 @@ def native_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @pytest.fixture(scope="session")
 def native_kernels(native_library: ctypes.CDLL) -> SimpleNamespace:
-    """The kernels ``add scaled fill inc dims`` as `fastgraph.NativeKernel`, by attribute."""
+    """The kernels of `SIGNATURES` as `fastgraph.NativeKernel`, by attribute."""
 
     def kernel(name: str) -> fg.NativeKernel:
         address = ctypes.cast(getattr(native_library, name), ctypes.c_void_p).value

@@ -1,9 +1,11 @@
 // Kernels in the ABI of native host kernels: args[i] is the address of argument i's value, so for a
 // pointer the address of a variable that holds it; dims is grid x, y, z, block x, y, z. A node is
 // one call, which does the work of all its threads.
+#define _POSIX_C_SOURCE 199309L
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -46,6 +48,45 @@ void inc(void *const *args, const int32_t dims[6]) {
 // Writes the six dimensions that it was called with.
 void dims(void *const *args, const int32_t dims[6]) {
   memcpy(*(int32_t *const *)args[0], dims, 6 * sizeof(int32_t));
+}
+
+// Stores its value, and then spoils its arguments, which are its own.
+void spoil(void *const *args, const int32_t dims[6]) {
+  float **out = (float **)args[0], *value = (float *)args[1];
+  (void)dims;
+  **out = *value;
+  *out += 1;
+  *value += 1;
+}
+
+static void rest(int64_t us) {
+  struct timespec t;
+  t.tv_sec = us / 1000000;
+  t.tv_nsec = us % 1000000 * 1000;
+  nanosleep(&t, 0);
+}
+
+// A clock that it pushes on itself tells when it began and when it ended.
+void span(void *const *args, const int32_t dims[6]) {
+  int64_t *clock = *(int64_t *const *)args[0], *readings = *(int64_t *const *)args[1];
+  (void)dims;
+  readings[0] = __atomic_add_fetch(clock, 1, __ATOMIC_SEQ_CST);
+  rest(*(const int32_t *)args[2]);
+  readings[1] = __atomic_add_fetch(clock, 1, __ATOMIC_SEQ_CST);
+}
+
+// Waits for the other a while, and is then here no more: *met tells whether they met.
+void meet(void *const *args, const int32_t dims[6]) {
+  int32_t *here = *(int32_t *const *)args[0], *met = *(int32_t *const *)args[2];
+  const int32_t *there = *(const int32_t *const *)args[1];
+  (void)dims;
+  __atomic_store_n(here, 1, __ATOMIC_SEQ_CST);
+  *met = 0;
+  for (int32_t i = *(const int32_t *)args[3] * 10; i > 0 && !*met; i--) {
+    *met = __atomic_load_n(there, __ATOMIC_SEQ_CST);
+    if (!*met) rest(100);
+  }
+  if (!*met) __atomic_store_n(here, 0, __ATOMIC_SEQ_CST);
 }
 
 // A plain C function: its arguments are its arguments.
