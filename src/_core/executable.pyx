@@ -1,11 +1,18 @@
-# cython: language_level=3
+# cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=clinic
 """What the executables of all devices have in common, and the front of the handles on them."""
+
+from cpython.object cimport PyObject, PyTypeObject
 
 from fastgraph._core.counters cimport EXECUTABLES, counters_add
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
 
 from fastgraph.errors import GraphError
+
+
+cdef extern from "front.hpp" namespace "fastgraph":
+    ctypedef int (*front_plain)(PyObject *self) except -1
+    int install_front(PyTypeObject *type, const char *name, front_plain plain) except -1
 
 
 cdef class Executable:
@@ -93,8 +100,17 @@ cdef class Handle:
         GraphError
             The handle is closed, or the graph is a compiled model's and runs through it.
         """
-        cdef Executable plain = self.cell.plain
-        if plain is None or live or stream is not None or scalars:
+        if live or stream is not None or scalars or not replay_plain(<PyObject *> self):
             self._replay(live, stream, scalars)
-        else:
-            plain.replay()
+
+
+cdef int replay_plain(PyObject *handle) except -1:
+    """The replay that is given nothing: 1, or 0 where it takes more than a run."""
+    cdef Executable plain = (<Handle> handle).cell.plain
+    if plain is None:
+        return 0
+    plain.replay()
+    return 1
+
+
+install_front(<PyTypeObject *> Handle, b"replay", replay_plain)

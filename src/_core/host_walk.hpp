@@ -83,7 +83,7 @@ class Walker {
   // Before a run of about `parts` parts. Those of the last run tell how long these will be.
   void start(size_t parts) {
     looked_ns_ = last_ns_ = parts > size_t(stride_) ? coarse_ns() : 0;
-    left_ = stride_;
+    left_ = parts > 1 ? stride_ : 2;  // no look after the only one
   }
 
   // In a thread of the pool: it leaves the signals to the caller and stops when `stop` is set.
