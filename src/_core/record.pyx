@@ -8,7 +8,11 @@ against bindings; the same record can be bound as often as wanted.
 from bisect import bisect_left, insort
 from typing import NamedTuple
 
-from fastgraph._core.order import Order
+cimport cython
+from libc.stdint cimport int64_t
+
+from fastgraph._core.order cimport Order
+
 from fastgraph.errors import GraphError, HazardError
 
 
@@ -24,17 +28,56 @@ class Memory(NamedTuple):
     nbytes: int
 
 
-class Operand(NamedTuple):
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class Operand:
     """``nbytes`` bytes from ``offset`` on in memory number ``memory``, read, written or both."""
 
-    memory: int
-    offset: int
-    nbytes: int
-    reads: bool
-    writes: bool
+    def __init__(self, memory, offset, nbytes, bint reads, bint writes):
+        self.memory = memory
+        self.offset = offset
+        self.nbytes = nbytes
+        self.reads = reads
+        self.writes = writes
+
+    def __eq__(self, other):
+        return type(other) is Operand and operand_fields(self) == operand_fields(other)
+
+    def __hash__(self):
+        return hash(tuple(operand_fields(self).values()))
+
+    def _replace(self, **changes):
+        """Return an operand with some fields changed."""
+        return Operand(**{**operand_fields(self), **changes})
+
+    def __repr__(self):
+        return described(self, operand_fields(self))
 
 
-class RecordNode(NamedTuple):
+cdef dict operand_fields(Operand self):
+    return {"memory": self.memory, "offset": self.offset, "nbytes": self.nbytes,
+            "reads": self.reads, "writes": self.writes}
+
+
+cdef str described(self, dict fields):
+    inside = ", ".join([f"{name}={value!r}" for name, value in fields.items()])
+    return f"{type(self).__name__}({inside})"
+
+
+cdef Operand Operand_create(object memory, object offset, object nbytes, bint reads, bint writes):
+    cdef Operand self = Operand.__new__(Operand)
+    self.memory = memory
+    self.offset = offset
+    self.nbytes = nbytes
+    self.reads = reads
+    self.writes = writes
+    return self
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class RecordNode:
     """One node: the host kernel's name (None where there is none), operands and constants.
 
     ``kind`` is ``function``, ``copy``, ``memset``, ``empty``, ``host``, ``child``, ``if``,
@@ -46,19 +89,42 @@ class RecordNode(NamedTuple):
     off (``enabled``) is passed over.
     """
 
-    name: str
-    kind: str
-    kernel: str | None
-    operands: tuple
-    params: tuple
-    parts: int
-    cost_ns: float
-    dependencies: tuple
-    label: str
-    keep: object
-    bodies: tuple = ()
-    call: object = None
-    enabled: bool = True
+    def __init__(self, name, kind, kernel, operands, params, parts, cost_ns, dependencies, label,
+                 keep, bodies=(), call=None, enabled=True):
+        self.name = name
+        self.kind = kind
+        self.kernel = kernel
+        self.operands = operands
+        self.params = params
+        self.parts = parts
+        self.cost_ns = cost_ns
+        self.dependencies = dependencies
+        self.label = label
+        self.keep = keep
+        self.bodies = bodies
+        self.call = call
+        self.enabled = enabled
+
+    def __eq__(self, other):
+        return type(other) is RecordNode and node_fields(self) == node_fields(other)
+
+    def __hash__(self):
+        return hash(tuple(node_fields(self).values()))
+
+    def _replace(self, **changes):
+        """Return a node with some fields changed."""
+        return RecordNode(**{**node_fields(self), **changes})
+
+    def __repr__(self):
+        return described(self, node_fields(self))
+
+
+cdef dict node_fields(RecordNode self):
+    return {name: getattr(self, name) for name in NODE_FIELDS}
+
+cdef tuple NODE_FIELDS = (
+    "name", "kind", "kernel", "operands", "params", "parts", "cost_ns", "dependencies", "label",
+    "keep", "bodies", "call", "enabled")
 
 
 class PythonCall(NamedTuple):
@@ -137,7 +203,8 @@ class Spans:
         self.longest = max(self.longest, stop - start)
 
 
-class Record:
+@cython.final
+cdef class Record:
     """A graph of nodes over memories. Grows by `add_memory` and `add_node`, then stays.
 
     Examples
@@ -151,9 +218,7 @@ class Record:
     []
     """
 
-    __slots__ = ("memories", "nodes")
-
-    def __init__(self):
+    def __cinit__(self):
         self.memories = []
         self.nodes = []
 
@@ -191,31 +256,23 @@ class Record:
             An operand lies outside its memory, or a dependency is not an earlier node. Nothing
             was added.
         """
-        operands = tuple(operands)
-        for operand in operands:
-            if not 0 <= operand.memory < len(self.memories):
-                raise GraphError(f"node {name!r}: no memory has number {operand.memory}")
-            memory = self.memories[operand.memory]
-            if operand.offset < 0 or operand.offset + operand.nbytes > memory.nbytes:
-                raise GraphError(
-                    f"node {name!r}: bytes {operand.offset} to {operand.offset + operand.nbytes} "
-                    f"lie outside {memory.kind} {memory.name!r} of {memory.nbytes} bytes")
-        unique = tuple(dict.fromkeys(int(d) for d in dependencies))
-        for d in unique:
-            if not 0 <= d < len(self.nodes):
-                raise GraphError(
-                    f"node {name!r} depends on node {d}; the nodes so far are 0 to "
-                    f"{len(self.nodes) - 1}")
         if not 1 <= parts <= 0xffff:
+            # The other checks come first: which of several errors is told stays the same.
+            check(self, name, tuple(operands), ids(dependencies))
             raise GraphError(f"node {name!r}: {parts} parts; 1 to 65535 are possible")
-        self.nodes.append(RecordNode(
-            name, kind, kernel, operands, tuple(params), parts, cost_ns, unique, label, keep,
-            tuple([tuple(body.nodes) for body in bodies]), call))
-        return len(self.nodes) - 1
+        return self.add(RecordNode(
+            name, kind, kernel, tuple(operands), tuple(params), parts, cost_ns, ids(dependencies),
+            label, keep, tuple([tuple((<Record?> body).nodes) for body in bodies]), call))
 
-    def body(self):
+    cdef int add(self, RecordNode node) except -1:
+        """Add a node whose dependencies name nobody twice; return its id."""
+        check(self, node.name, node.operands, node.dependencies)
+        self.nodes.append(node)
+        return <int> len(self.nodes) - 1
+
+    cpdef Record body(self):
         """Return an empty record over the same memories, for the body of a node of this one."""
-        inner = Record()
+        cdef Record inner = Record.__new__(Record)
         inner.memories = self.memories
         return inner
 
@@ -225,7 +282,7 @@ class Record:
 
     def copy(self):
         """Return a record with lists of its own over the same nodes and memories."""
-        twin = Record()
+        cdef Record twin = Record.__new__(Record)
         twin.memories = list(self.memories)
         twin.nodes = list(self.nodes)
         return twin
@@ -294,3 +351,45 @@ class Record:
             writers.add(start, stop, node)
         if operand.reads:
             readers.add(start, stop, node)
+
+
+cdef int check(Record self, name, tuple operands, tuple dependencies) except -1:
+    cdef Py_ssize_t n_memories = len(self.memories), n_nodes = len(self.nodes)
+    cdef Operand operand
+    for operand in operands:
+        if not is_index(operand.memory, n_memories):
+            raise GraphError(f"node {name!r}: no memory has number {operand.memory}")
+        memory = self.memories[operand.memory]
+        if not lies_within(operand, memory.nbytes):
+            raise GraphError(
+                f"node {name!r}: bytes {operand.offset} to {operand.offset + operand.nbytes} "
+                f"lie outside {memory.kind} {memory.name!r} of {memory.nbytes} bytes")
+    for d in dependencies:
+        if not is_index(d, n_nodes):
+            raise GraphError(
+                f"node {name!r} depends on node {d}; the nodes so far are 0 to "
+                f"{n_nodes - 1}")
+    return 0
+
+
+cdef bint is_index(value, Py_ssize_t count) except -1:
+    cdef Py_ssize_t index
+    try:
+        index = value
+    except OverflowError:
+        return False
+    return 0 <= index < count
+
+
+cdef bint lies_within(Operand operand, int64_t limit) except -1:
+    cdef int64_t offset, nbytes
+    try:
+        offset, nbytes = operand.offset, operand.nbytes
+    except OverflowError:
+        return False
+    return offset >= 0 and nbytes <= limit and offset <= limit - nbytes
+
+
+cdef tuple ids(dependencies):
+    """Ids of nodes, each once."""
+    return tuple(dict.fromkeys([int(d) for d in dependencies]))

@@ -1,34 +1,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 class Memory(NamedTuple):
     kind: str
     name: str
     nbytes: int
 
-class Operand(NamedTuple):
-    memory: int
-    offset: int
-    nbytes: int
-    reads: bool
-    writes: bool
+@final
+class Operand:
+    def __init__(
+        self, memory: int, offset: int, nbytes: int, reads: bool, writes: bool
+    ) -> None: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def reads(self) -> bool: ...
+    @property
+    def writes(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def _replace(self, **changes: Any) -> Operand: ...
 
-class RecordNode(NamedTuple):
-    name: str
-    kind: str
-    kernel: str | None
-    operands: tuple[Operand, ...]
-    params: tuple[int, ...]
-    parts: int
-    cost_ns: float
-    dependencies: tuple[int, ...]
-    label: str
-    keep: object
-    bodies: tuple[tuple[RecordNode, ...], ...] = ()
-    call: PythonCall | Launch | Foreign | None = None
-    enabled: bool = True
+@final
+class RecordNode:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        kernel: str | None,
+        operands: tuple[Operand, ...],
+        params: tuple[int, ...],
+        parts: int,
+        cost_ns: float,
+        dependencies: tuple[int, ...],
+        label: str,
+        keep: object,
+        bodies: tuple[tuple[RecordNode, ...], ...] = (),
+        call: PythonCall | Launch | Foreign | None = None,
+        enabled: bool = True,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def kernel(self) -> str | None: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+    @property
+    def params(self) -> tuple[int, ...]: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def cost_ns(self) -> float: ...
+    @property
+    def dependencies(self) -> tuple[int, ...]: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def keep(self) -> object: ...
+    @property
+    def bodies(self) -> tuple[tuple[RecordNode, ...], ...]: ...
+    @property
+    def call(self) -> PythonCall | Launch | Foreign | None: ...
+    @property
+    def enabled(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def _replace(self, **changes: Any) -> RecordNode: ...
 
 class PythonCall(NamedTuple):
     function: Callable[..., object]
@@ -54,10 +99,12 @@ def accesses_of(node: RecordNode) -> list[Operand]: ...
 
 KINDS: frozenset[str]
 
+@final
 class Record:
-    __slots__ = ("memories", "nodes")
-    memories: list[Memory]
-    nodes: list[RecordNode]
+    @property
+    def memories(self) -> list[Memory]: ...
+    @property
+    def nodes(self) -> list[RecordNode]: ...
     def __init__(self) -> None: ...
     def add_memory(self, kind: str, name: str, nbytes: int) -> int: ...
     def add_node(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from threading import get_ident
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
+from fastgraph._core.pending import Gatherer
 from fastgraph.device.backend import LaunchOptions
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input
@@ -34,7 +34,7 @@ from fastgraph.device.pending import (
 from fastgraph.device.recording_context import RecordingContext
 from fastgraph.device.region import Region
 from fastgraph.device.values import check_dtype, check_shape, pattern
-from fastgraph.errors import GraphError, InputError, ScopeError, UnsupportedError
+from fastgraph.errors import GraphError, InputError, UnsupportedError
 
 __all__ = ["DeviceGraphBuilder"]
 
@@ -43,7 +43,7 @@ Body = Callable[["DeviceGraphBuilder"], object]
 TAKEN_NAMES = frozenset(("stream", "out", "self"))
 
 
-class DeviceGraphBuilder:
+class DeviceGraphBuilder(Gatherer):
     """Writes the nodes of one `DeviceGraph`; valid inside its build callback only.
 
     Every ``add_*`` takes ``dependencies=`` (nodes that must be done before; none makes a root, or
@@ -59,14 +59,9 @@ class DeviceGraphBuilder:
 
     def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
         self.context = context
+        self._device = context.device
         self._shared: Shared = Shared(context.device) if outer is None else outer._shared
         self._in_body = outer is not None
-        self._pending: list[Pending] = []
-        self._nodes: list[Node] = []
-        self._region: Region | None = None
-        self._open = True
-        self._thread = get_ident()
-        self._busy = False  # a body is being built by a builder of its own
 
     @property
     def nodes(self) -> list[Node]:
@@ -514,14 +509,6 @@ class DeviceGraphBuilder:
             raise InputError("an output is a buffer; a host array can be copied to by add_copy")
         self._shared.outputs.append(place)
 
-    def _check_open(self) -> None:
-        if not self._open:
-            raise ScopeError("this builder's callback has returned; build a new graph instead")
-        if self._thread != get_ident():
-            raise ScopeError("a builder belongs to the thread of its build callback")
-        if self._busy:
-            raise ScopeError("a body is being built; use the builder that it was given")
-
     def _check_outside(self, what: str) -> None:
         if self._in_body:
             raise UnsupportedError(f"{what}: not inside the body of a conditional")
@@ -532,7 +519,7 @@ class DeviceGraphBuilder:
         if name in self._shared.names:
             raise GraphError(f"the graph has {self._shared.names[name]!r} already")
 
-    def _place(self, value: Any, written: bool = False) -> Any:
+    def _checked_place(self, value: Any, written: bool) -> Any:
         place = as_place(value, self.context.device, written)
         held = self._shared
         if isinstance(place, Scratch) and id(place) not in held.scratch:
@@ -540,6 +527,10 @@ class DeviceGraphBuilder:
         if isinstance(place, Scalar | PointerSlot):
             self._check_named(place)
         return place
+
+    def _check_scalar(self, place: Any) -> None:
+        if isinstance(place, Scalar):
+            self._check_named(place)
 
     def _check_named(self, value: Scalar | PointerSlot) -> None:
         if self._shared.names.get(value.name) is not value:
@@ -550,51 +541,6 @@ class DeviceGraphBuilder:
     def _own(self, scratch: Scratch) -> Scratch:
         self._shared.scratch[id(scratch)] = scratch
         return scratch
-
-    def _has(self, node: Node) -> bool:
-        # A number beyond the list is no index: `[…][-1]` is a node too.
-        return node._builder is self and node in self._nodes[node.id : node.id + 1]
-
-    def _ids(self, dependencies: Iterable[Node]) -> tuple[int, ...]:
-        """Return the ids of nodes to wait for, each once."""
-        if isinstance(dependencies, Node):
-            dependencies = (dependencies,)
-        if not isinstance(dependencies, Iterable):
-            raise GraphError(f"dependencies are nodes, not {type(dependencies).__name__}")
-        wanted = []
-        for node in dependencies:
-            if not isinstance(node, Node):
-                raise GraphError(f"dependencies are nodes, not {type(node).__name__}")
-            if not self._has(node):
-                other = node._builder
-                if other is not self and other._shared is self._shared:
-                    raise ScopeError(f"{node!r} can be named only in the body that it is of")
-                raise GraphError(f"{node!r} belongs to another graph")
-            wanted.append(node.id)
-        return tuple(dict.fromkeys(wanted))
-
-    def _add(
-        self,
-        name: str | None,
-        work: Work,
-        dependencies: Iterable[Node],
-        bodies: tuple[list[Pending], ...] = (),
-        inlined: Inlined | None = None,
-    ) -> Node:
-        if name is not None and not isinstance(name, str):
-            raise GraphError(f"the name of a node is a string, not {name!r}")
-        for access in work.accesses:
-            if isinstance(access.place, Scalar):
-                self._check_named(access.place)
-        wanted = self._ids(dependencies)
-        if self._region is not None:
-            wanted = tuple(dict.fromkeys((*wanted, *self._region._last)))
-        node = Node(self, len(self._nodes), work.name if name is None else name)
-        self._pending.append(Pending(node.name, work, wanted, bodies, inlined))
-        self._nodes.append(node)
-        if self._region is not None:
-            self._region._last = (node.id,)
-        return node
 
     def _add_conditional(
         self,

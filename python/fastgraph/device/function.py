@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from fastgraph._core.calls import CallPlan
 from fastgraph.device.arguments import Parameter, check_arguments
+from fastgraph.device.pending import PointerSlot, Scratch
 from fastgraph.errors import GraphError
 
 __all__ = ["NativeKernel", "Parameter", "parse_signature"]
 
 MAX_ARGUMENTS = 64
+# What stands for a buffer while a graph is built.
+OWN = frozenset((Scratch, PointerSlot))
 # What the calling conventions of x86-64 and aarch64 both hand over in registers.
 MAX_C_INTEGERS = 6
 MAX_C_FLOATS = 8
@@ -91,7 +95,7 @@ class NativeKernel:
     <NativeKernel fill(float *out, float value, int n)>
     """
 
-    __slots__ = ("convention", "name", "owner", "parameters", "pointer", "signature")
+    __slots__ = ("convention", "name", "owner", "parameters", "plan", "pointer", "signature")
 
     def __init__(
         self,
@@ -110,6 +114,7 @@ class NativeKernel:
         self.name = name
         self.owner = owner
         self.parameters = parse_signature(name, signature)
+        self.plan = CallPlan(pointer, self.parameters, OWN)
         if convention not in ("array", "c"):
             raise GraphError(
                 f"kernel {name!r}: convention is {convention!r}; 'array' and 'c' are possible"

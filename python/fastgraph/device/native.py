@@ -34,6 +34,10 @@ def function_work(place: PlaceMaker, f: Any, args: tuple[Any, ...], options: Lau
     grid = check_dims("grid_dim", options.grid_dim)
     block = check_dims("block_dim", options.block_dim)
     spec = {"f": f, "args": args, "grid_dim": options.grid_dim, "block_dim": options.block_dim}
+    if type(body) is NativeKernel and body.convention == "array":
+        plain = body.plan.array_call(args, "cpu", place, grid, block)
+        if plain is not None:
+            return Work(name, "function", "call_native", *plain, (f, body), None, spec)
     declared = [arg if isinstance(arg, Declared) else None for arg in args]
     bare = tuple(arg.value if isinstance(arg, Declared) else arg for arg in args)
     if isinstance(body, NativeKernel):
@@ -65,7 +69,7 @@ def _array_params(
     f: NativeKernel, dims: tuple[int, ...], sources: list[tuple[str, int]]
 ) -> tuple[int, ...]:
     """The words of ``call_native``: for each argument where its value lies."""
-    words = np.array(dims, dtype=np.int32).view(np.int64).tolist()
+    words = [low | high << 32 for low, high in zip(dims[::2], dims[1::2], strict=True)]
     params = [f.pointer, len(sources), *words]
     first_value = len(params) + len(sources)
     stored: list[int] = []

@@ -13,7 +13,7 @@ from fastgraph._core.record import PythonCall
 from fastgraph.device.backend import PlaceMaker
 from fastgraph.device.pending import Access, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.pointer import Pointer
-from fastgraph.device.values import check_dtype, pattern, word
+from fastgraph.device.values import check_dtype, element_word
 from fastgraph.errors import GraphError, InputError, UnsupportedError
 
 __all__ = ["MAKERS", "as_place", "condition_work", "copy_work", "host_work", "memset_work"]
@@ -59,8 +59,7 @@ def memset_work(place: PlaceMaker, dst: Any, value: Any) -> Work:
     if isinstance(dst, np.ndarray):
         raise InputError("memset: a buffer is needed, not a host array")
     target = place(dst, True)
-    element = pattern(value, target.dtype)
-    params = (target.nbytes, target.dtype.itemsize, word(element))
+    params = (target.nbytes, target.dtype.itemsize, element_word(value, target.dtype))
     spec = {"dst": dst, "value": value}
     accesses = (Access(target, False, True),)
     return Work("memset", "memset", "set_bytes", accesses, params, None, None, spec)

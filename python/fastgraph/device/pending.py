@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.record import Foreign, Launch, PythonCall, RecordNode
+from fastgraph._core.pending import Access, Node, Pending, Work
+from fastgraph._core.record import RecordNode
 from fastgraph.device.backend import backend_of
 from fastgraph.errors import GraphError, ScopeError
-
-if TYPE_CHECKING:
-    from fastgraph.device.builder import DeviceGraphBuilder
 
 __all__ = [
     "Access", "Inlined", "Node", "Pending", "PointerSlot", "Scalar", "Scratch", "Shared", "Work",
@@ -23,27 +21,6 @@ __all__ = [
 
 # As far apart as the driver puts its own allocations.
 TWIN_ALIGNMENT = 256
-
-
-class Node:
-    """A node of the graph being built: what `dependencies=` takes.
-
-    Attributes
-    ----------
-    id : int
-        Its number, in the order of adding.
-    name : str
-    """
-
-    __slots__ = ("_builder", "id", "name")
-
-    def __init__(self, builder: DeviceGraphBuilder, id: int, name: str) -> None:
-        self._builder = builder
-        self.id = id
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<Node {self.id} {self.name!r}>"
 
 
 class Scratch:
@@ -61,7 +38,7 @@ class Scratch:
         self.shape = shape
         self.dtype = dtype
         self.device = device
-        self.nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self.own = own
         self.block: Block | None = None
         self._open = True
@@ -133,53 +110,11 @@ class PointerSlot:
         return f"<PointerSlot {self.name!r} {self.dtype}{list(self.shape)}>"
 
 
-class Access(NamedTuple):
-    """One operand: where it lies and what is done to it; nobody said what if not `known`."""
-
-    place: Any  # Buffer | Scratch | Scalar | PointerSlot | ndarray
-    reads: bool
-    writes: bool
-    known: bool = True
-
-
-class Work(NamedTuple):
-    """What a node does. `spec` are the arguments that it was made of, for updates."""
-
-    name: str
-    kind: str
-    kernel: str | None
-    accesses: tuple[Access, ...]
-    params: tuple[int, ...] = ()
-    keep: object = None
-    call: PythonCall | Launch | Foreign | None = None
-    spec: Mapping[str, Any] = {}
-
-
 class Inlined(NamedTuple):
     """The nodes of a child graph, and where each memory that they name lies in this one."""
 
     nodes: tuple[RecordNode, ...]
     places: dict[int, Any]
-
-
-class Pending(NamedTuple):
-    """A node as the builder holds it."""
-
-    name: str
-    work: Work
-    dependencies: tuple[int, ...]
-    bodies: tuple[list[Pending], ...] = ()
-    inlined: Inlined | None = None
-
-    def places(self) -> Iterator[Any]:
-        """Every place that the node or a node inside it touches."""
-        for access in self.work.accesses:
-            yield access.place
-        for body in self.bodies:
-            for inner in body:
-                yield from inner.places()
-        if self.inlined:
-            yield from self.inlined.places.values()
 
 
 class Shared:
@@ -200,7 +135,7 @@ class Shared:
     def make_twin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         """Return a new twin, beside the last one where that has room: one copy fills both."""
         backend = backend_of(self.device)
-        nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        nbytes = math.prod(shape) * dtype.itemsize
         block, start = self.free or (None, 0)
         if block is None or start + nbytes > block.nbytes:
             block, start = backend.allocate(max(nbytes, backend.twin_bytes)), 0

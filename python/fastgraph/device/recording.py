@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from fastgraph._core import arena, buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.order import Order
-from fastgraph._core.record import Memory, Operand, Record, RecordNode
+from fastgraph._core.pending import add_nodes, note_touches, places_of
+from fastgraph._core.record import Memory, Record
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.pending import (
-    Access,
-    Inlined,
     Pending,
     PointerSlot,
     Scalar,
@@ -23,11 +22,8 @@ from fastgraph.device.pending import (
     Work,
 )
 
-__all__ = ["UNUSED", "Recorded", "locate_more", "operands_of", "record"]
+__all__ = ["UNUSED", "Recorded", "locate_more", "record"]
 
-# Estimates for one thread: a node, and a byte that it touches in memory.
-NODE_NS = 10.0
-BYTE_NS = 0.1
 # What stays of a memory that an update let go of, so that the others keep their numbers.
 UNUSED = Memory("buffer", "unused", 0)
 SCALAR_BYTES = 8
@@ -105,7 +101,7 @@ def record(
         Let named pointers be the buffers that they point to, as the hazard check wants them.
     """
     memories = _Memories(Record())
-    places = [place for pending in pendings for place in pending.places()]
+    places = places_of(pendings)
     places += [*shared.outputs, *shared.twins]
     named = dict(shared.names)
     if resolve:
@@ -137,7 +133,7 @@ def record(
             target = slot.target
             number = memories.add("buffer", slot.name, slot.nbytes, target.block, target.offset)
             located[id(slot)] = number, 0
-    _add_nodes(memories.record, pendings, located, unknown)
+    add_nodes(memories.record, pendings, located, unknown)
     return Recorded(
         memories.record,
         memories.blocks,
@@ -150,21 +146,6 @@ def record(
         [(*located[id(twin)], twin.shape, twin.dtype) for twin in shared.twins],
         arena_number,
     )
-
-
-def operands_of(
-    accesses: Iterable[Access], located: dict[int, Where], unknown: bool
-) -> list[Operand]:
-    """Return the operands of a node; of what is not known nothing is claimed unless `unknown`."""
-    return [
-        Operand(
-            *located[id(a.place)],
-            a.place.nbytes,
-            a.reads and (a.known or unknown),
-            a.writes and (a.known or unknown),
-        )
-        for a in accesses
-    ]
 
 
 def locate_more(
@@ -190,48 +171,6 @@ def locate_more(
             blocks[number:] = [(block, 0), *blocks[number + 1 :]]
             located[id(place)] = number, at - block.ptr
     return located
-
-
-def _add_nodes(
-    record: Record, pendings: list[Pending], located: dict[int, Where], unknown: bool
-) -> None:
-    for pending in pendings:
-        work = pending.work
-        operands = operands_of(work.accesses, located, unknown)
-        bodies = []
-        for body in pending.bodies:
-            inner = record.body()
-            _add_nodes(inner, body, located, unknown)
-            bodies.append(inner)
-        if pending.inlined is not None:
-            inner = record.body()
-            inner.nodes += _moved(pending.inlined.nodes, pending.inlined, located)
-            bodies.append(inner)
-        record.add_node(
-            pending.name,
-            work.kind,
-            work.kernel,
-            operands,
-            work.params,
-            cost_ns=NODE_NS + BYTE_NS * sum(operand.nbytes for operand in operands),
-            dependencies=pending.dependencies,
-            keep=work.keep,
-            bodies=bodies,
-            call=work.call,
-        )
-
-
-def _moved(
-    nodes: Iterable[RecordNode], inlined: Inlined, located: dict[int, Where]
-) -> Iterator[RecordNode]:
-    """The nodes of a child graph over the memories of its parent."""
-    for node in nodes:
-        operands = []
-        for operand in node.operands:
-            number, start = located[id(inlined.places[operand.memory])]
-            operands.append(operand._replace(memory=number, offset=start + operand.offset))
-        bodies = tuple(tuple(_moved(body, inlined, located)) for body in node.bodies)
-        yield node._replace(operands=tuple(operands), bodies=bodies)
 
 
 def _outside(places: Iterable[Any]) -> list[Any]:
@@ -289,11 +228,8 @@ def _plan_scratch(
     pendings: list[Pending], scratches: list[Scratch], outputs: list[Buffer | Scratch]
 ) -> tuple[dict[int, int], int]:
     touched: dict[int, list[int]] = {id(scratch): [] for scratch in scratches}
-    for number, pending in enumerate(pendings):
-        for place in pending.places():
-            if id(place) in touched:
-                # A read counts as a write: what was never written must not be another's bytes.
-                touched[id(place)].append(number)
+    # A read counts as a write: what was never written must not be another's bytes.
+    note_touches(pendings, touched)
     used = [scratch for scratch in scratches if touched[id(scratch)]]
     unused = [scratch for scratch in scratches if not touched[id(scratch)]]
     kept = {id(output) for output in outputs}

@@ -9,11 +9,12 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
+from fastgraph._core.pending import operands_of
 from fastgraph._core.record import Record, accesses_of
 from fastgraph.device.backend import LaunchOptions, PlaceMaker
 from fastgraph.device.nodes import MAKERS, as_place
 from fastgraph.device.pending import Node, PointerSlot, Scalar, Scratch, Work
-from fastgraph.device.recording import UNUSED, locate_more, operands_of
+from fastgraph.device.recording import UNUSED, locate_more
 from fastgraph.device.state import GraphState
 from fastgraph.errors import GraphError, InputError
 
@@ -59,7 +60,7 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     fresh = old._replace(
         kind=made.kind,
         kernel=made.kernel,
-        operands=tuple(operands_of(made.accesses, located, state.settings.check is True)),
+        operands=operands_of(made.accesses, located, state.settings.check is True),
         params=made.params,
         keep=made.keep,
         call=made.call,

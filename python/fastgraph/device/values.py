@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastgraph._core.calls import plain_word
 from fastgraph.errors import GraphError, InputError
 
-__all__ = ["check_dims", "check_dtype", "check_shape", "pattern", "word"]
+__all__ = ["check_dims", "check_dtype", "check_shape", "element_word", "pattern", "word"]
 
 MAX_BYTES = 1 << 47
 MAX_NDIM = 32
@@ -73,6 +74,12 @@ def _held(value: int, dtype: np.dtype[Any]) -> bool:
         return float(np.array(value, dtype=dtype)) == value
 
 
+def element_word(value: Any, dtype: np.dtype[Any]) -> int:
+    """Return what `pattern` returns as `word` has it."""
+    plain = plain_word(value, dtype)
+    return word(pattern(value, dtype)) if plain is None else plain
+
+
 def check_shape(shape: int | Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return `shape` as a tuple of sizes; InputError for what is none, or is too large."""
     try:
@@ -110,6 +117,8 @@ def word(value: np.ndarray[Any, Any]) -> int:
 
 def check_dims(what: str, dims: int | Sequence[int]) -> tuple[int, int, int]:
     """Return three positive sizes; GraphError naming the axis of one that is not."""
+    if type(dims) is int and 0 < dims < 2**31:
+        return dims, 1, 1
     try:
         sizes = (dims,) if isinstance(dims, int | np.integer) else tuple(dims)
     except TypeError:

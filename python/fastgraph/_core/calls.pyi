@@ -1,0 +1,20 @@
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from fastgraph._core.pending import Access
+
+def plain_word(value: Any, dtype: np.dtype[Any]) -> int | None: ...
+
+@final
+class CallPlan:
+    def __init__(self, pointer: int, parameters: Sequence[Any], own: frozenset[type]) -> None: ...
+    def array_call(
+        self,
+        args: tuple[Any, ...],
+        device: str,
+        place: Callable[[Any, bool], Any],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+    ) -> tuple[tuple[Access, ...], tuple[int, ...]] | None: ...

@@ -1,0 +1,169 @@
+# cython: language_level=3
+"""The short way from a call's arguments to what a record holds, for the commonest of them.
+
+Buffers and numbers whose exact type leaves nothing to decide are read here. Whatever else a caller
+gives has the long way, with all its checks and messages, which gives the same for these too.
+"""
+
+cimport cython
+cimport numpy as cnp
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from libcpp.vector cimport vector
+
+from fastgraph._core.buffer cimport Buffer
+from fastgraph._core.pending cimport Access_create
+
+cnp.import_array()
+
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object value)
+    bint PyFloat_CheckExact(object value)
+    int64_t PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+
+# All integers up to these are exact; all floats up to the last are finite in every type.
+cdef int64_t EXACT_F4 = 1 << 24
+cdef int64_t EXACT_F8 = 1 << 53
+cdef double FEW = 65504.0
+
+
+cdef bint read_word(object value, char kind, Py_ssize_t size, int64_t *word) except -1:
+    """Put the bytes of a number into `word`, zero-padded; False where it has the long way."""
+    cdef int overflow = 0
+    cdef int64_t number, one = 1
+    cdef double real
+    cdef float single
+    if PyLong_CheckExact(value):
+        number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            return False
+        if kind == b"i" and (size == 8 or -(one << 8 * size - 1) <= number < one << 8 * size - 1):
+            word[0] = number if size == 8 else number & ((one << 8 * size) - 1)
+            return True
+        if kind == b"u" and number >= 0 and (size == 8 or number < one << 8 * size):
+            word[0] = number
+            return True
+        if kind != b"f" or not -EXACT_F4 <= number <= EXACT_F4:
+            return False
+        real = <double> number
+    elif PyFloat_CheckExact(value) and kind == b"f":
+        real = value
+    else:
+        return False
+    if size == 8:
+        memcpy(word, &real, 8)
+        return True
+    if size == 4 and (-FEW < real < FEW or PyLong_CheckExact(value)):
+        single = <float> real
+        word[0] = 0
+        memcpy(word, &single, 4)
+        return True
+    return False
+
+
+def plain_word(value, dtype):
+    """Return the bytes of an exact int or float as one 64-bit word; None if that is not plain."""
+    cdef int64_t word = 0
+    cdef cnp.dtype kind = dtype
+    return word if read_word(value, kind.kind, kind.itemsize, &word) else None
+
+
+cdef struct parameter:
+    bint pointer
+    bint const
+    char kind
+    Py_ssize_t size
+
+
+@cython.final
+cdef class CallPlan:
+    """The parameters of a host function, ready for plain arguments.
+
+    Parameters
+    ----------
+    pointer : int
+        The function's address.
+    parameters : sequence of Parameter
+    own : frozenset of type
+        What else than a Buffer stands for one and is looked at by the caller's `place`.
+    """
+
+    cdef object pointer
+    cdef vector[parameter] parameters
+    cdef list dtypes
+    cdef frozenset own
+    cdef tuple table                     # for each argument where its value lies
+
+    def __init__(self, pointer, parameters, frozenset own not None):
+        cdef parameter each
+        self.pointer = pointer
+        self.own = own
+        self.dtypes = [p.dtype for p in parameters]
+        table = []
+        stored = 5 + len(self.dtypes)
+        for p in parameters:
+            each.pointer = p.pointer
+            each.const = p.const
+            each.kind = b" " if p.dtype is None else ord(p.dtype.kind)
+            each.size = 0 if p.dtype is None else p.dtype.itemsize
+            self.parameters.push_back(each)
+            table.append(-1 if p.pointer else stored)
+            stored += not p.pointer
+        self.table = tuple(table)
+
+    def array_call(self, tuple args not None, str device not None, place, tuple grid not None,
+                   tuple block not None):
+        """Return accesses and the words of ``call_native``, or None for the long way.
+
+        Parameters
+        ----------
+        args : tuple
+        device : str
+            Where buffers must lie.
+        place : callable
+            Makes a place of the graph of one of `own`, told whether it is written.
+        grid, block : tuple of int
+            Three sizes each.
+        """
+        cdef Py_ssize_t i, n = <Py_ssize_t> self.parameters.size()
+        cdef int64_t word = 0
+        cdef const parameter *p
+        cdef list accesses, words
+        if len(args) != n:
+            return None
+        words = []
+        for i in range(n):
+            p = &self.parameters[i]
+            value = args[i]
+            if p.pointer:
+                if type(value) is Buffer:
+                    dtype = (<Buffer> value).dtype
+                    if (<Buffer> value).device != device:
+                        return None
+                elif type(value) in self.own:
+                    dtype = value.dtype
+                else:
+                    return None
+                if p.kind != b" " and dtype is not self.dtypes[i]:
+                    return None
+            elif read_word(value, p.kind, p.size, &word):
+                words.append(word)
+            else:
+                return None
+        accesses = []
+        for i in range(n):
+            p = &self.parameters[i]
+            if p.pointer:
+                value = args[i]
+                if type(value) is not Buffer:
+                    value = place(value, not p.const)
+                accesses.append(Access_create(value, True, not p.const))
+        sizes = (self.pointer, n, pair(grid[0], grid[1]), pair(grid[2], block[0]),
+                 pair(block[1], block[2]))
+        return tuple(accesses), sizes + self.table + tuple(words)
+
+
+cdef int64_t pair(int32_t low, int32_t high) noexcept:
+    """Two sizes in one word, as they lie in memory."""
+    return <int64_t> (<uint64_t> <uint32_t> high << 32 | <uint32_t> low)
