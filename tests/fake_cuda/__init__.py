@@ -40,9 +40,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fake_cuda.build import build
+from tests.fake_cuda.build import SONAME, build, header_directory
 
-__all__ = ["Fake", "load"]
+__all__ = ["Fake", "load", "problem"]
 
 LIVE_KINDS = (
     *("allocations", "bytes", "pinned", "pinned_bytes", "streams", "events", "modules"),
@@ -123,6 +123,21 @@ class Fake:
 
 
 _loaded: list[Fake] = []
+
+
+def problem() -> str | None:
+    """Why the fake cannot stand for the driver in this process, or None."""
+    if _loaded:
+        return None
+    try:
+        header_directory()
+    except FileNotFoundError as error:
+        return str(error)
+    try:
+        ctypes.CDLL(SONAME)
+    except OSError:
+        return None
+    return "this machine has a driver of its own"
 
 
 def load(cache: Path | None = None) -> Fake:

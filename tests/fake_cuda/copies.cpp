@@ -107,17 +107,6 @@ EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, C
   return copy_async(entry.lock, to, from, size, stream);
 }
 
-EXPORT CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *copy, CUstream handle) {
-  ENTER(PLAIN);
-  CUstream stream;
-  TRY(find_stream(handle, &stream));
-  Work work;
-  work.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-  work.copy = *copy;
-  TRY(check_copy(*copy));
-  return submit(stream, std::move(work));
-}
-
 EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,
                                    CUmemcpyAttributes *hows, size_t *firsts, size_t n_hows,
                                    CUstream handle) {

@@ -161,3 +161,16 @@ EXPORT CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute name, 
            name == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
   return CUDA_SUCCESS;
 }
+
+// Allocation nodes take nothing from a pool here.
+EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute, void *value) {
+  ENTER(PLAIN);
+  if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+  *static_cast<cuuint64_t *>(value) = 0;
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  ENTER(PLAIN);
+  return is_device(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}

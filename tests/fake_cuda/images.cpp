@@ -4,34 +4,22 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <regex>
-#include <sstream>
 
 #include "images.h"
 
 namespace {
 constexpr int kMachineCuda = 190;
+// What the system takes of a block's shared memory stands in each kernel's section.
+constexpr int kReservedShared = 1024;
 constexpr unsigned char kParamInfo = 0x17;  // of .nv.info.NAME: one parameter
 
 size_t aligned(size_t offset, size_t size) {
   size_t unit = size & -size;  // the largest power of two in it
   unit = std::clamp<size_t>(unit, 1, 16);
   return (offset + unit - 1) / unit * unit;
-}
-
-void add_param(Code *code, size_t size) {
-  const size_t end =
-      code->params.empty() ? 0 : code->params.back().offset + code->params.back().size;
-  code->params.push_back({aligned(end, size), size});
-}
-
-void name_builtin(Code *code) {
-  if (code->name == "fg_set_condition") code->builtin = Builtin::set_condition;
-  if (code->name == "fg_fill8") code->builtin = Builtin::fill8;
 }
 
 // ---- ELF ---------------------------------------------------------------------------------------
@@ -72,7 +60,7 @@ struct Elf {
 
 // A file of the image's own, since dlopen takes a name that it knows for the library it knows.
 void *open_library(const Elf &elf) {
-  std::string path = std::filesystem::temp_directory_path() / "fake-image-XXXXXX";
+  std::string path = P_tmpdir "/fake-image-XXXXXX";
   const int file = mkstemp(path.data());
   if (file < 0) return nullptr;
   size_t left = elf.size();
@@ -141,7 +129,7 @@ void read_cubin(Image *image, const Elf &elf) {
       if (elf.name(other) == info + code.name)
         read_params(&code, elf.data + other.sh_offset, elf.data + other.sh_offset + other.sh_size);
       if (elf.name(other) == shared + code.name)
-        code.static_shared = static_cast<int>(other.sh_size);
+        code.static_shared = std::max(0, static_cast<int>(other.sh_size) - kReservedShared);
     }
     name_builtin(&code);
     image->codes.push_back(std::move(code));
@@ -158,68 +146,18 @@ void read_cubin(Image *image, const Elf &elf) {
     image->globals[name] = std::move(global);
   });
 }
-
-// ---- PTX ---------------------------------------------------------------------------------------
-bool is_text(const char *text) {
-  for (const char *c = text; *c; ++c)
-    if (!std::isprint(static_cast<unsigned char>(*c)) &&
-        !std::isspace(static_cast<unsigned char>(*c)))
-      return false;
-  return *text != 0;
-}
-
-size_t ptx_size(const std::string &type) {
-  const size_t digits = type.find_first_of("0123456789");
-  return digits == std::string::npos ? 8 : std::stoul(type.substr(digits)) / 8;
-}
-
-CUresult read_ptx(Image *image, const std::string &text, std::string *log) {
-  std::istringstream lines(text);
-  std::string line, code_text, host;
-  bool has_version = false;
-  while (std::getline(lines, line)) {
-    const std::string mark = "// host: ";
-    if (line.compare(0, mark.size(), mark) == 0) host = line.substr(mark.size());
-    line = line.substr(0, line.find("//"));
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    if (!has_version && line.compare(0, 8, ".version") != 0) {
-      *log =
-          "ptxas application ptx input, line 1; fatal   : Missing .version directive at start of "
-          "file";
-      return CUDA_ERROR_INVALID_PTX;
-    }
-    has_version = true;
-    code_text += line + "\n";
-  }
-  if (!has_version) return CUDA_ERROR_INVALID_PTX;
-  static const std::regex entry(R"(\.entry\s+([\w$]+)\s*\(([^)]*)\))");
-  static const std::regex param(
-      R"(\.param\s+((?:\.ptr|\.align\s+\d+|\.global|\.const|\.[usbf]\d+|\.pred|\s)+)\s*[\w$]+(?:\[(\d+)\])?)");
-  static const std::regex type(R"(\.[usbf]\d+)");
-  for (std::sregex_iterator it(code_text.begin(), code_text.end(), entry), end; it != end; ++it) {
-    Code code;
-    code.name = (*it)[1];
-    const std::string list = (*it)[2];
-    for (std::sregex_iterator p(list.begin(), list.end(), param); p != end; ++p) {
-      std::smatch found;
-      const std::string words = (*p)[1];
-      const size_t unit = std::regex_search(words, found, type) ? ptx_size(found[0]) : 8;
-      add_param(&code, (*p)[2].length() ? unit * std::stoul((*p)[2]) : unit);
-    }
-    name_builtin(&code);
-    image->codes.push_back(std::move(code));
-  }
-  if (host.empty()) return CUDA_SUCCESS;
-  image->library = dlopen(host.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!image->library) {
-    *log = dlerror();
-    return CUDA_ERROR_INVALID_PTX;
-  }
-  for (Code &code : image->codes)
-    code.host = reinterpret_cast<HostKernel>(dlsym(image->library, code.name.c_str()));
-  return CUDA_SUCCESS;
-}
 }  // namespace
+
+void add_param(Code *code, size_t size) {
+  const size_t end =
+      code->params.empty() ? 0 : code->params.back().offset + code->params.back().size;
+  code->params.push_back({aligned(end, size), size});
+}
+
+void name_builtin(Code *code) {
+  if (code->name == "fg_set_condition") code->builtin = Builtin::set_condition;
+  if (code->name == "fg_fill8") code->builtin = Builtin::fill8;
+}
 
 Image::~Image() {
   if (library) dlclose(library);

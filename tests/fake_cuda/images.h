@@ -31,3 +31,10 @@ struct Image {
 
 // Reads an image; `log` gets a sentence when it is text that is not PTX.
 CUresult read_image(const void *data, std::shared_ptr<Image> *out, std::string *log);
+CUresult read_ptx(Image *image, const std::string &text, std::string *log);
+bool is_text(const char *data);
+
+// Appends a parameter where the one before ends, aligned by its size.
+void add_param(Code *code, size_t size);
+// Marks the kernels that the fake itself has a body for.
+void name_builtin(Code *code);

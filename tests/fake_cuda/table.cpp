@@ -34,6 +34,8 @@ const Row kRows[] = {
     ROW(cuDeviceGet, 2000),
     ROW(cuDeviceGetAttribute, 2000),
     ROW(cuDeviceGetCount, 2000),
+    ROW(cuDeviceGetGraphMemAttribute, 11040),
+    ROW(cuDeviceGraphMemTrim, 11040),
     ROW(cuDeviceGetName, 2000),
     ROW(cuDeviceGetP2PAttribute, 8000),
     ROW(cuDeviceGetPCIBusId, 4010),
@@ -195,6 +197,14 @@ const Row kRows[] = {
     ROW(cuStreamUpdateCaptureDependencies, 12030),
     ROW(cuStreamWaitEvent, 3020),
     ROW(cuThreadExchangeStreamCaptureMode, 10010),
+    ROW(cuMemcpy2D, 3020),
+    ROW(cuMemcpy2DUnaligned, 3020),
+    ROW(cuMemcpy2DAsync, 3020),
+    ROW(cuMemcpy3D, 3020),
+    ROW(cuMemcpy3DPeer, 4000),
+    ROW(cuMemcpy3DPeerAsync, 4000),
+    ROW(cuLibraryEnumerateKernels, 12040),
+    ROW(cuKernelGetLibrary, 12050),
     {"cuCtxGetDevice", 13000, reinterpret_cast<void *>(cuCtxGetDevice_v2)},
     {"cuCtxSynchronize", 13000, reinterpret_cast<void *>(cuCtxSynchronize_v2)},
     {"cuStreamGetCtx", 9020, reinterpret_cast<void *>(cuStreamGetCtx)},
@@ -219,4 +229,10 @@ EXPORT CUresult cuGetProcAddress(const char *name, void **out, int version, cuui
                          : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   // Asked for what became of it, the call itself is good.
   return best || status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+// NVRTC asks for tables of its own, and does not look whether there is this call.
+EXPORT CUresult cuGetExportTable(const void **out, const CUuuid *) {
+  *out = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
 }
