@@ -31,7 +31,8 @@ cdef size_t HUGE_PAGE = 1 << 21
 cdef class Memory:
     """Who owns bytes that a device works on beside the host; `Block.memory` of those.
 
-    Plain host memory has None there. ``host_visible`` says that the host can read them at their address.
+    Plain host memory has None there. ``host_visible`` says that the host can read them at their
+    address.
     """
 
     def __init__(self):

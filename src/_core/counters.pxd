@@ -9,6 +9,11 @@ cdef enum Counted:
     PROGRAMS
     EXECUTABLES
     ENGINES
+    STREAMS
+    EVENTS
+    MODULES
+    DEVICE_BYTES
+    PINNED_BYTES
     COUNTED
 
 cdef int counters_add(Counted what, int64_t amount) except -1

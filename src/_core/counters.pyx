@@ -4,7 +4,9 @@
 from libc.stdint cimport int64_t
 
 cdef int64_t _live[<int> COUNTED]
-cdef tuple _NAMES = ("blocks", "block_bytes", "buffers", "programs", "executables", "engines")
+cdef tuple _NAMES = (
+    "blocks", "block_bytes", "buffers", "programs", "executables", "engines", "streams", "events",
+    "modules", "device_bytes", "pinned_bytes")
 
 
 cdef int counters_add(Counted what, int64_t amount) except -1:
@@ -18,12 +20,13 @@ def snapshot():
     Returns
     -------
     dict of str to int
-        ``blocks``, ``block_bytes``, ``buffers``, ``programs``, ``executables``, ``engines``.
+        ``blocks``, ``block_bytes``, ``buffers``, ``programs``, ``executables``, ``engines``; of
+        GPUs ``streams``, ``events``, ``modules``, ``device_bytes``, ``pinned_bytes``.
 
     Examples
     --------
     >>> from fastgraph._core import counters
-    >>> sorted(counters.snapshot())
-    ['block_bytes', 'blocks', 'buffers', 'engines', 'executables', 'programs']
+    >>> list(counters.snapshot())[:6]
+    ['blocks', 'block_bytes', 'buffers', 'programs', 'executables', 'engines']
     """
     return {name: _live[index] for index, name in enumerate(_NAMES)}

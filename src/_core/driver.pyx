@@ -14,7 +14,7 @@ from cuda.bindings cimport cydriver as cu
 
 from fastgraph._core.driver_base cimport (
     Scope, check, check_gone, device_attribute, device_bytes, device_count, device_name,
-    driver_check, driver_version, enter, host_call, is_idle)
+    driver_check, driver_idle, driver_version, enter, host_call)
 
 from fastgraph.errors import OutOfMemoryError
 
@@ -225,7 +225,7 @@ cdef uintptr_t graph_create() except 0 nogil:
 
 
 cdef int graph_destroy(uintptr_t graph) except -1 nogil:
-    if is_idle(0):
+    if driver_idle(0):
         return 0
     return check_gone(cu.cuGraphDestroy(<cu.CUgraph> graph), 0, "destroying a graph")
 
@@ -410,7 +410,7 @@ cdef uintptr_t exec_create(uintptr_t context, uintptr_t graph, bint priorities) 
 
 
 cdef int exec_destroy(uintptr_t exec_) except -1 nogil:
-    if is_idle(0):
+    if driver_idle(0):
         return 0
     return check_gone(cu.cuGraphExecDestroy(<cu.CUgraphExec> exec_), 0, "destroying an executable")
 

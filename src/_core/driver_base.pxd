@@ -19,13 +19,14 @@ cdef inline int check(int result, uintptr_t context, const char *what) except -1
     return refuse(result, context, what) if result != 0 else 0
 cdef int check_gone(int result, uintptr_t context, const char *what) except -1 nogil
 cdef int enter(Scope *scope, uintptr_t context) except -1 nogil
-cdef bint is_idle(uintptr_t context) noexcept nogil
 
 # ---- process and devices
 cdef int driver_start() except -1                                # needs the GIL; again and again
 cdef bint driver_lost() noexcept nogil                           # in a forked child of a user
 cdef int driver_check(uintptr_t context) except -1 nogil         # raises if forked or poisoned
 cdef bint driver_is_poisoned(uintptr_t context) noexcept nogil
+# Whether there is nothing left to destroy: forked, poisoned, or the interpreter ends.
+cdef bint driver_idle(uintptr_t context) noexcept nogil
 cdef int driver_version() except -1
 cdef int device_count() except -1
 cdef object device_name(int ordinal)
@@ -65,9 +66,12 @@ cdef int event_elapsed(uintptr_t context, uintptr_t start, uintptr_t end,
 # A bad image raises GraphError with the driver's log.
 cdef uintptr_t module_load(uintptr_t context, const uint8_t *image, size_t nbytes) except 0
 cdef int module_unload(uintptr_t context, uintptr_t module) except -1 nogil
+# A name that is not there raises DriverError with code 500.
 cdef uintptr_t module_function(uintptr_t context, uintptr_t module, const char *name) except 0
 cdef int module_global(uintptr_t context, uintptr_t module, const char *name, uintptr_t *ptr,
                        size_t *nbytes) except -1
+# (function, name) of what the kernel of a library is on this device.
+cdef tuple kernel_function(uintptr_t context, uintptr_t kernel)
 cdef int function_attribute(uintptr_t context, uintptr_t function, int attribute) except? -1
 cdef int function_set_attribute(uintptr_t context, uintptr_t function, int attribute,
                                 int value) except -1

@@ -144,8 +144,7 @@ cdef int enter(Scope *scope, uintptr_t context) except -1 nogil:
     return 0
 
 
-cdef bint is_idle(uintptr_t context) noexcept nogil:
-    """Whether there is nothing to destroy any more."""
+cdef bint driver_idle(uintptr_t context) noexcept nogil:
     return (g_trouble and (g_lost or poison_of(context) != 0)) or is_finalizing()
 
 
@@ -249,7 +248,8 @@ cdef uintptr_t context_retain(int ordinal) except 0:
             f"cuda:{ordinal} ({device_name(ordinal)}) has compute capability {major}.{minor}; "
             f"fastgraph needs {OLDEST_DEVICE}.0 or newer")
     check(cu.cuDeviceGet(&device, ordinal), 0, "looking for the device")
-    check(cu.cuDevicePrimaryCtxRetain(&context, device), 0, "opening the device")
+    with nogil:                          # may take a second
+        check(cu.cuDevicePrimaryCtxRetain(&context, device), 0, "opening the device")
     _ordinals[<uintptr_t> context] = ordinal
     return <uintptr_t> context
 
@@ -296,7 +296,7 @@ cdef uintptr_t memory_allocate(uintptr_t context, size_t nbytes) except 0 nogil:
 
 cdef int memory_free(uintptr_t context, uintptr_t ptr) except -1 nogil:
     cdef Scope scope
-    if is_idle(context):
+    if driver_idle(context):
         return 0
     enter(&scope, context)
     return check_gone(cu.cuMemFree(ptr), context, "freeing device memory")
@@ -314,7 +314,7 @@ cdef uintptr_t host_allocate(uintptr_t context, size_t nbytes) except 0 nogil:
 
 cdef int host_free(uintptr_t context, uintptr_t ptr) except -1 nogil:
     cdef Scope scope
-    if is_idle(context):
+    if driver_idle(context):
         return 0
     enter(&scope, context)
     return check_gone(cu.cuMemFreeHost(<void *> ptr), context, "freeing pinned host memory")
@@ -350,7 +350,7 @@ cdef uintptr_t stream_create(uintptr_t context, int priority) except 0 nogil:
 
 cdef int stream_destroy(uintptr_t context, uintptr_t stream) except -1 nogil:
     cdef Scope scope
-    if is_idle(context):
+    if driver_idle(context):
         return 0
     enter(&scope, context)
     return check_gone(cu.cuStreamDestroy(<cu.CUstream> stream), context, "destroying a stream")
@@ -409,7 +409,7 @@ cdef uintptr_t event_create(uintptr_t context, bint timing) except 0 nogil:
 
 cdef int event_destroy(uintptr_t context, uintptr_t event) except -1 nogil:
     cdef Scope scope
-    if is_idle(context):
+    if driver_idle(context):
         return 0
     enter(&scope, context)
     return check_gone(cu.cuEventDestroy(<cu.CUevent> event), context, "destroying an event")
@@ -484,7 +484,7 @@ cdef uintptr_t module_load(uintptr_t context, const uint8_t *image, size_t nbyte
 
 cdef int module_unload(uintptr_t context, uintptr_t module) except -1 nogil:
     cdef Scope scope
-    if is_idle(context):
+    if driver_idle(context):
         return 0
     enter(&scope, context)
     return check_gone(cu.cuModuleUnload(<cu.CUmodule> module), context, "unloading a module")
@@ -494,10 +494,8 @@ cdef uintptr_t module_function(uintptr_t context, uintptr_t module, const char *
     cdef cu.CUfunction function = NULL
     cdef Scope scope
     enter(&scope, context)
-    result = cu.cuModuleGetFunction(&function, <cu.CUmodule> module, name)
-    if result == cu.CUDA_ERROR_NOT_FOUND:
-        raise GraphError(f"the image has no kernel {name.decode(errors='replace')!r}")
-    check(result, context, "looking for a kernel")
+    check(cu.cuModuleGetFunction(&function, <cu.CUmodule> module, name), context,
+          "looking for a kernel in an image")
     return <uintptr_t> function
 
 
@@ -506,12 +504,21 @@ cdef int module_global(uintptr_t context, uintptr_t module, const char *name, ui
     cdef cu.CUdeviceptr found = 0
     cdef Scope scope
     enter(&scope, context)
-    result = cu.cuModuleGetGlobal(&found, nbytes, <cu.CUmodule> module, name)
-    if result == cu.CUDA_ERROR_NOT_FOUND:
-        raise GraphError(f"the image has no global variable {name.decode(errors='replace')!r}")
-    check(result, context, "looking for a global variable")
+    check(cu.cuModuleGetGlobal(&found, nbytes, <cu.CUmodule> module, name), context,
+          "looking for a variable in an image")
     ptr[0] = <uintptr_t> found
     return 0
+
+
+cdef tuple kernel_function(uintptr_t context, uintptr_t kernel):
+    cdef cu.CUfunction function = NULL
+    cdef const char *name = NULL
+    cdef Scope scope
+    enter(&scope, context)
+    check(cu.cuKernelGetFunction(&function, <cu.CUkernel> kernel), context,
+          "looking for the function of a kernel")
+    check(cu.cuFuncGetName(&name, function), context, "asking for the name of a kernel")
+    return <uintptr_t> function, name.decode()
 
 
 cdef int function_attribute(uintptr_t context, uintptr_t function, int attribute) except? -1:
