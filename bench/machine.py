@@ -24,6 +24,7 @@ __all__ = [
     "host_class",
     "installed",
     "last_level_cache",
+    "resident_bytes",
     "versions",
 ]
 
@@ -88,6 +89,12 @@ def caches() -> dict[str, int]:
 def last_level_cache() -> int:
     """Bytes of the largest cache, or a guess where the system does not say."""
     return max(caches().values(), default=DEFAULT_CACHE)
+
+
+def resident_bytes() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def clocks() -> list[float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Goal", "Outcome", "markdown", "microseconds", "text"]
+__all__ = ["Goal", "Outcome", "markdown", "microseconds", "text", "verdict"]
 
 
 @dataclass
@@ -22,6 +22,16 @@ class Goal:
     def met(self) -> bool:
         """Whether the promise is kept."""
         return self.value >= self.limit if self.least else self.value <= self.limit
+
+    def record(self) -> dict[str, Any]:
+        """The goal as plain data."""
+        return {
+            "what": self.what,
+            "limit": self.limit,
+            "least": self.least,
+            "value": float(f"{self.value:.4g}"),
+            "met": self.met,
+        }
 
 
 @dataclass
@@ -59,16 +69,7 @@ class Outcome:
             "head": self.head,
             "left": self.left,
             "cells": self.cells,
-            "goals": [
-                {
-                    "what": goal.what,
-                    "limit": goal.limit,
-                    "least": goal.least,
-                    "value": float(f"{goal.value:.4g}"),
-                    "met": goal.met,
-                }
-                for goal in self.goals
-            ],
+            "goals": [goal.record() for goal in self.goals],
             "notes": self.notes,
             "failed": self.failed,
             "rows": self.rows,
@@ -82,10 +83,11 @@ def microseconds(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def _goal(goal: dict[str, Any]) -> str:
+def verdict(goal: dict[str, Any]) -> str:
+    """Whether a recorded goal is reached, in words."""
     sign = "≥" if goal["least"] else "≤"
-    verdict = "reached" if goal["met"] else "NOT reached"
-    return f"{verdict}: {goal['what']} {goal['value']:g} ({sign} {goal['limit']:g})"
+    word = "reached" if goal["met"] else "NOT reached"
+    return f"{word}: {goal['what']} {goal['value']:g} ({sign} {goal['limit']:g})"
 
 
 def text(record: dict[str, Any]) -> str:
@@ -99,7 +101,7 @@ def text(record: dict[str, Any]) -> str:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  " + "  ".join(padded).rstrip())
-    lines += [f"  {_goal(goal)}" for goal in record["goals"]]
+    lines += [f"  {verdict(goal)}" for goal in record["goals"]]
     lines += [f"  {note}" for note in record["notes"]]
     if record["failed"]:
         lines.append("  FAILED")
@@ -114,7 +116,7 @@ def markdown(record: dict[str, Any]) -> str:
 
     marks = ["---" if i < record["left"] else "---:" for i in range(len(record["head"]))]
     lines = [line(record["head"]), line(marks), *map(line, record["cells"])]
-    below = [*map(_goal, record["goals"]), *record["notes"]]
+    below = [*map(verdict, record["goals"]), *record["notes"]]
     if below:
         lines += ["", *(f"- {item}" for item in below)]
     return "\n".join(lines)

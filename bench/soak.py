@@ -1,21 +1,21 @@
-"""Ten thousand compiles and a million runs: memory and live objects stay where they were."""
+"""Ten thousand compiles, a million runs, a million graphs: memory stays where it was."""
 
 from __future__ import annotations
 
 import argparse
 import copy
 import gc
-import os
 import sys
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
 import fastgraph as fg
+from bench import graph_soak
 from bench.contenders.own import layers_graph
+from bench.machine import resident_bytes
 from bench.outcome import Goal, Outcome, text
-from bench.rounds import FULL, Effort, WrongResult
+from bench.rounds import FULL, QUICK, Effort, WrongResult
 from bench.workloads import Layers
 from fastgraph._core import counters
 
@@ -25,14 +25,12 @@ LAYERS = Layers(1, (32, 48, 10), True, 1)
 COMPILES, RUNS = 10_000, 1_000_000
 SHORT_COMPILES, SHORT_RUNS = 300, 30_000
 
+# Graphs of a cache with room for a tenth of them, and threads that run one of them.
+CREATES, THREADS, THREAD_RUNS = 1_000_000, 16, 10_000
+SHORT_CREATES, SHORT_THREAD_RUNS = 2_000, 100
+
 # Memory that the allocator keeps at hand, and that a first use takes for good.
 SLACK_BYTES = 2 << 20
-
-
-def resident_bytes() -> int:
-    """Bytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Work:
@@ -86,19 +84,23 @@ class Work:
             raise WrongResult("the model computes something else than at first")
 
 
-def soak(compiles: int, runs: int) -> Outcome:
-    """Compile and run as often; look at memory and counters before, on the way and at the end."""
+def soak(compiles: int, runs: int, creates: int, thread_runs: int) -> Outcome:
+    """Do all so often; look at memory and counters before, on the way and at the end."""
     outcome = Outcome(
         "soak",
-        f"{compiles:,} compiles and {runs:,} runs",
+        f"{compiles:,} compiles, {runs:,} runs, {creates:,} creates of device graphs, "
+        f"{THREADS} threads with {thread_runs:,} runs each",
         ["after", "resident bytes", "live objects", "bytes in blocks", "seconds"],
     )
-    work = Work()
+    work, ctx = Work(), fg.DeviceContext("cpu")
     model = work.compiled()
     # A first round of everything takes what stays for good.
     for number in range(max(64, compiles // 20)):
         work.compile_once(number)
     work.run_many(model, max(1000, runs // 100))
+    warm = max(1000, creates // 100)
+    graph_soak.create_many(ctx, graph_soak.uniform(warm), warm)
+    graph_soak.run_from_threads(ctx, THREADS, max(10, thread_runs // 100))
     started = perf_counter()
     states: list[tuple[int, int, int]] = []
 
@@ -127,27 +129,39 @@ def soak(compiles: int, runs: int) -> Outcome:
     for part in range(4):
         work.run_many(model, runs // 4)
         look(f"{runs // 4 * (part + 1):,} runs")
+    plateau, stats = graph_soak.create_many(ctx, graph_soak.uniform(creates), creates)
+    look(f"{creates:,} creates over 1,000 keys, room for {graph_soak.ROOM}")
+    done = graph_soak.run_from_threads(ctx, THREADS, thread_runs)
+    look(f"{THREADS} × {done // THREADS:,} runs of one cached graph")
     first, last = states[0], states[-1]
     outcome.goals += [
         Goal("resident bytes more than at first", SLACK_BYTES, max(0, last[0] - first[0])),
         Goal("live objects more than at first", 0, last[1] - first[1]),
         Goal("bytes in blocks more than at first", 0, last[2] - first[2]),
+        Goal("resident bytes more during the creates", SLACK_BYTES, plateau.growth("resident")),
+        Goal("live objects more during the creates", 0, plateau.growth("live")),
+        Goal("graphs alive in the cache", graph_soak.ROOM, stats.live_graphs),
+        Goal("runs of the threads", THREADS * thread_runs, done, least=True),
     ]
+    outcome.notes.append(
+        f"the cache: {stats.hits:,} hits, {stats.builds:,} builds, {stats.evictions:,} evictions"
+    )
     outcome.failed = not all(goal.met for goal in outcome.goals)
     return outcome
 
 
 def main(effort: Effort = FULL) -> Outcome:
     """The long form, or the short one for a quick look."""
-    return soak(SHORT_COMPILES, SHORT_RUNS) if effort.quick else soak(COMPILES, RUNS)
+    if effort.quick:
+        return soak(SHORT_COMPILES, SHORT_RUNS, SHORT_CREATES, SHORT_THREAD_RUNS)
+    return soak(COMPILES, RUNS, CREATES, THREAD_RUNS)
 
 
 def command() -> int:
     """Run from a shell; the exit status tells whether something grew."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--short", action="store_true", help="a form of a few seconds")
-    chosen = parser.parse_args()
-    outcome = soak(SHORT_COMPILES, SHORT_RUNS) if chosen.short else soak(COMPILES, RUNS)
+    outcome = main(QUICK if parser.parse_args().short else FULL)
     print(text(outcome.record()))
     return int(outcome.failed)
 

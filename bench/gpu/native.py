@@ -17,7 +17,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Built", "Finding", "Outcome", "build", "environment", "gpu_problem", "run"]
+__all__ = [
+    "ROOT",
+    "Built",
+    "Finding",
+    "Outcome",
+    "Smoke",
+    "build",
+    "build_host_kernels",
+    "build_twin",
+    "environment",
+    "gpu_problem",
+    "run",
+    "run_child",
+]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -32,6 +45,13 @@ class Built:
 
     library: Path
     cubin: Path
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """Another driver than the system's: for looking whether probes work, not for measuring."""
+
+    driver: Path
 
 
 @dataclass(frozen=True)
@@ -113,6 +133,36 @@ def build(folder: Path) -> Built:
     return built
 
 
+def build_twin(folder: Path) -> Path:
+    """Compile the twins of the device alone, also without ``nvcc``: `Smoke` needs no more."""
+    target, source = folder / "twin.so", HERE / "device_twin.cpp"
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise RuntimeError("a C++ compiler is needed: c++, g++ or clang++")
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-I", str(_headers())]
+    _all([[compiler, *flags, "-o", str(target), str(source)]])
+    return target
+
+
+def build_host_kernels(folder: Path) -> Path:
+    """Compile the kernels that the tests' driver runs."""
+    target, source = folder / "host_kernels.so", HERE / "host_kernels.c"
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise RuntimeError("a C compiler is needed: cc, gcc or clang")
+    _all([[compiler, "-O2", "-shared", "-fPIC", "-o", str(target), str(source)]])
+    return target
+
+
+def _headers() -> Path:
+    """Where ``cuda.h`` lies: in a wheel of the runtime, or in a toolkit."""
+    for entry in (*sys.path, "/usr/local/cuda"):
+        for folder in (Path(entry) / "nvidia/cu13/include", Path(entry) / "include"):
+            if (folder / "cuda.h").is_file():
+                return folder
+    raise RuntimeError("cuda.h was not found; nvidia-cuda-runtime has it")
+
+
 def _all(commands: list[list[str]]) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     running = [(command, subprocess.Popen(command, **pipes)) for command in commands]
@@ -156,9 +206,13 @@ def parsed(lines: Iterable[str]) -> list[Finding]:
 
 
 def run(probe: str, built: Built, limit: float) -> Outcome:
-    """Run one probe in a process of its own, for at most `limit` seconds."""
-    command = [sys.executable, "-m", "bench.gpu.child", probe]
-    command += [str(built.library), str(built.cubin)]
+    """Run one probe of the driver in a process of its own, for at most `limit` seconds."""
+    return run_child("bench.gpu.child", probe, [str(built.library), str(built.cubin)], limit)
+
+
+def run_child(module: str, probe: str, arguments: list[str], limit: float) -> Outcome:
+    """Run `module` on one probe in a process of its own, for at most `limit` seconds."""
+    command = [sys.executable, "-m", module, probe, *arguments]
     started = time.monotonic()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.gpu.native import (
@@ -20,7 +20,7 @@ from bench.gpu.native import (
     run,
 )
 
-__all__ = ["collect", "command", "line"]
+__all__ = ["collect", "command", "line", "runner"]
 
 LIMIT_SECONDS = 45.0
 
@@ -35,13 +35,22 @@ def line(finding: Finding) -> str:
     return f"  {finding.name:<68} {value:>10} {finding.unit}{note}"
 
 
-def collect(title: str, probes: Mapping[str, str], built: Built, out: Path) -> list[Outcome]:
-    """Run `probes`, print each as it ends, and write all of them to `out`."""
-    about = environment()
+def collect(
+    title: str,
+    probes: Mapping[str, str],
+    run_one: Callable[[str], Outcome],
+    out: Path,
+    more: Mapping[str, object] | None = None,
+) -> list[Outcome]:
+    """Run `probes`, print each as it ends, and write all of them to `out`.
+
+    `more` is said about the machine beside what is always said.
+    """
+    about = {**environment(), **(more or {})}
     print(f"{title}: {about.get('device')}, {about.get('nvidia_smi')}, {about['date']}")
     outcomes = []
     for probe, meaning in probes.items():
-        outcome = run(probe, built, LIMIT_SECONDS)
+        outcome = run_one(probe)
         outcomes.append(outcome)
         print(f"\n{probe}: {meaning} [{outcome.seconds:.1f} s]")
         for finding in outcome.findings:
@@ -54,6 +63,11 @@ def collect(title: str, probes: Mapping[str, str], built: Built, out: Path) -> l
     seconds = sum(outcome.seconds for outcome in outcomes)
     print(f"\n{title}: {len(outcomes)} probes in {seconds:.0f} s, broken: {broken or 'none'}\n")
     return outcomes
+
+
+def runner(built: Built) -> Callable[[str], Outcome]:
+    """What runs a probe of the driver by name."""
+    return lambda probe: run(probe, built, LIMIT_SECONDS)
 
 
 def _write(
@@ -91,5 +105,5 @@ def command(title: str, probes: Mapping[str, str], description: str | None) -> i
         return 1
     wanted = {name: probes[name] for name in chosen.names or probes}
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = collect(title, wanted, build(Path(folder)), chosen.out)
+        outcomes = collect(title, wanted, runner(build(Path(folder))), chosen.out)
     return int(any(outcome.problem for outcome in outcomes))

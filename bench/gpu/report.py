@@ -1,7 +1,8 @@
-"""``python -m bench.gpu.report``: writes the newest findings between the markers of cuda_facts.md.
+"""``python -m bench.gpu.report``: writes the newest findings between the documents' markers.
 
-The document's tables are those of `tables.py`, whose cells name findings in braces (`cells.py`),
-and the lists of `rules.py`. No number and no answer of the driver in them is typed by hand.
+The tables of cuda_facts.md are those of `tables.py`, whose cells name findings in braces
+(`cells.py`), and the lists of `rules.py`; those of device_graphs.md are in `device_tables.py`. No
+number and no answer of the driver in them is typed by hand.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.gpu.cells import Probes, Table, answer, cell
+from bench.gpu.device import DEVICE
+from bench.gpu.device_tables import DEVICE_TABLES, NOT_YET, written
 from bench.gpu.rules import CALLS, rules
 from bench.gpu.tables import TABLES
 from bench.outcome import markdown
 from bench.report import RESULTS, ROOT, newest, replaced, update
 
-__all__ = ["DOCUMENT", "filled", "findings"]
+__all__ = ["DEVICE_DOCUMENT", "DOCUMENT", "device_filled", "filled", "findings"]
 
 DOCUMENT = ROOT / "docs" / "cuda_facts.md"
+DEVICE_DOCUMENT = ROOT / "docs" / "device_graphs.md"
 
 
 def findings(records: Mapping[str, Any]) -> Probes:
@@ -30,7 +34,8 @@ def findings(records: Mapping[str, Any]) -> Probes:
 
 
 def filled(document: str, records: Mapping[str, Any]) -> str:
-    """`document` with every block written from the findings in `records`."""
+    """`document` with every block written from the findings in `records` about the driver."""
+    records = {probe: record for probe, record in records.items() if probe not in DEVICE}
     probes = findings(records)
 
     def body(name: str) -> str:
@@ -41,6 +46,24 @@ def filled(document: str, records: Mapping[str, Any]) -> str:
         if name in CALLS:
             return markdown(rules(CALLS[name], records, answer))
         raise KeyError(f"no table is called {name!r}; there are {sorted([*TABLES, *CALLS])}")
+
+    return replaced(document, body)
+
+
+def device_filled(document: str, records: Mapping[str, Any]) -> str:
+    """`document` with every block written from the findings in `records` about the device.
+
+    What was not measured says so. Raises KeyError where no table has a marker's name.
+    """
+    records = {probe: record for probe, record in records.items() if probe in DEVICE}
+    probes = findings(records)
+
+    def body(name: str) -> str:
+        if name == "machine":
+            return _machine(records) if records else NOT_YET
+        if name in DEVICE_TABLES:
+            return written(name, probes)
+        raise KeyError(f"no table is called {name!r}; there are {sorted(DEVICE_TABLES)}")
 
     return replaced(document, body)
 
@@ -65,13 +88,19 @@ def _machine(records: Mapping[str, Any]) -> str:
             f"  - driver {driver}, CUDA {machine['cuda']}, {machine['nvcc']}, "
             f"Python {machine['python']}",
         ]
+        if "versions" in machine:
+            versions = ", ".join(f"{name} {what}" for name, what in machine["versions"].items())
+            lines.append(f"  - commit {machine['commit']}, {versions}")
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The shell command."""
     records = newest(RESULTS / "gpu", "probes")
-    documents = {DOCUMENT: lambda document: filled(document, records)}
+    documents = {
+        DOCUMENT: lambda document: filled(document, records),
+        DEVICE_DOCUMENT: lambda document: device_filled(document, records),
+    }
     return update(documents, "bench.gpu.report", __doc__, arguments)
 
 
