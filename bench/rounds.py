@@ -26,7 +26,9 @@ __all__ = [
     "Processes",
     "Timing",
     "WrongResult",
+    "check_result",
     "compare",
+    "sample_count",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -240,8 +242,8 @@ def compare(
     samples = {}
     for entry in entries:
         processes[entry.peer]("load", entry.label, cases[0])
-        taken = processes[entry.peer]("estimate", entry.label) * block / 1e9
-        samples[entry.label] = int(np.clip(effort.budget / taken, 5, 2000))
+        taken = processes[entry.peer]("estimate", entry.label)
+        samples[entry.label] = sample_count(taken, block, effort)
         if cold:
             samples[entry.label] = effort.cold_samples
     for number in range(effort.rounds):
@@ -251,14 +253,20 @@ def compare(
             process, label = processes[entry.peer], entry.label
             process("load", label, cases[number % 3])
             timings[label].samples.append(process("round", label, samples[label], cold))
-            _check(label, process("result", label), expected[number % 3], tolerance)
+            check_result(label, process("result", label), expected[number % 3], tolerance)
             time.sleep(process.settle)
     for peer in {entry.peer for entry in entries}:
         processes[peer]("clear")
     return timings
 
 
-def _check(label: str, found: Array, expected: Array, tolerance: float) -> None:
+def sample_count(call_ns: float, block: int, effort: Effort) -> int:
+    """How many samples of `block` calls make a round."""
+    return int(np.clip(effort.budget / (call_ns * block / 1e9), 5, 2000))
+
+
+def check_result(label: str, found: Array, expected: Array, tolerance: float) -> None:
+    """Raise WrongResult unless `found` is what was expected."""
     if found.shape != expected.shape:
         raise WrongResult(f"{label}: shape {found.shape}, not {expected.shape}")
     wrong = np.abs(found - expected) / (1 + np.abs(expected))

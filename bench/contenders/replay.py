@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,45 +14,104 @@ from bench.timing import Call
 
 __all__ = ["build", "native_ns"]
 
+Array = np.ndarray[Any, Any]
+Kernels = dict[str, fg.NativeKernel]
+
 
 def build(spec: dict[str, Any]) -> Call:
-    """The replay of a chain of ``nodes`` nodes: ``kind`` native, empty, or roots (no edges)."""
-    library = compiled()
-    kernel, counting = (
-        fg.NativeKernel(ctypes.cast(function, ctypes.c_void_p).value, types, owner=library)
-        for function, types in ((library.nothing, ""), (library.count, "int32_t *counter"))
-    )
-    ctx = fg.DeviceContext("cpu")
-    counter = ctx.create_buffer(1, "int32")
+    """What ``kind`` says over ``nodes`` nodes.
+
+    ``native``, ``empty`` and ``roots`` (no edges) replay a graph; ``build`` makes one; ``hit``
+    finds one in a cache by its two inputs; ``hit and replay`` also replays it with them.
+    """
     kind, nodes = spec["kind"], spec["nodes"]
+    ctx = fg.DeviceContext("cpu")
+    if kind.startswith("hit"):
+        return _hit(ctx, kind)
+    kernels = _kernels()
+    counter = ctx.create_buffer(1, "int32")
+    recording = _recording(kernels["nothing"], (), kind, nodes)
+    # The same graph of kernels that count tells whether all nodes are called.
+    counting = _recording(kernels["count"], (counter,), kind, nodes)
+    if kind == "build":
+        graph = fg.DeviceGraph.create(ctx, recording)
+        names = {"create": fg.DeviceGraph.create, "ctx": ctx, "recording": recording}
+        line = "create(ctx, recording)"
+    else:
+        graph = fg.DeviceGraph.create(ctx, recording)
+        names, line = {"replay": graph.replay}, "replay()"
+    # Unordered kernels count in one place: the check would refuse that, and here it is safe.
+    counted = fg.DeviceGraph.create(ctx, counting, check=False)
 
-    def build_counting(b: fg.DeviceGraphBuilder) -> None:
-        last: list[fg.Node] = []
-        for _ in range(nodes):
-            last = [b.add_function(counting, counter, dependencies=last)]
-
-    def build_timed(b: fg.DeviceGraphBuilder) -> None:
-        last: list[fg.Node] = []
-        for _ in range(nodes):
-            if kind == "empty":
-                node = b.add_empty(dependencies=last)
-            else:
-                node = b.add_function(kernel, dependencies=last)
-            last = [node] if kind != "roots" else []
-
-    graph = fg.DeviceGraph.create(ctx, build_timed)
-    counted = fg.DeviceGraph.create(ctx, build_counting)
-
-    def calls() -> np.ndarray[Any, Any]:
+    def calls() -> Array:
         before = int(counter.numpy()[0])
         counted.replay()
         return np.array([int(counter.numpy()[0]) - before, len(graph.nodes)])
 
-    return Call("replay()", {"replay": graph.replay}, [], calls)
+    return Call(line, names, [], calls)
 
 
-def native_ns(nodes: int) -> float:
+def native_ns(nodes: int, samples: int = 5) -> list[float]:
     """Nanoseconds that a loop in C needs for as many calls through a pointer."""
-    library = compiled()
-    arguments = ctypes.c_int32(nodes), ctypes.c_int64(2000)
-    return float(np.median([library.time_calls(*arguments) for _ in range(9)]))
+    library = compiled_once()
+    turns = ctypes.c_int64(max(20, 200_000 // nodes))
+    return [library.time_calls(ctypes.c_int32(nodes), turns) for _ in range(samples)]
+
+
+_libraries: list[ctypes.CDLL] = []
+
+
+def compiled_once() -> ctypes.CDLL:
+    """The library of the process: the loop calls the very function that the graphs call."""
+    if not _libraries:
+        _libraries.append(compiled())
+    return _libraries[0]
+
+
+def _kernels() -> Kernels:
+    library = compiled_once()
+    types = {"nothing": "", "count": "int32_t *counter"}
+    return {
+        name: fg.NativeKernel(
+            ctypes.cast(getattr(library, name), ctypes.c_void_p).value, signature, owner=library
+        )
+        for name, signature in types.items()
+    }
+
+
+def _recording(
+    kernel: fg.NativeKernel, arguments: tuple[Any, ...], kind: str, nodes: int
+) -> Callable[[fg.DeviceGraphBuilder], None]:
+    def recording(b: fg.DeviceGraphBuilder) -> None:
+        last: list[fg.Node] = []
+        for _ in range(nodes):
+            if kind == "empty" and not arguments:
+                node = b.add_empty(dependencies=last)
+            else:
+                node = b.add_function(kernel, *arguments, dependencies=last)
+            last = [node] if kind != "roots" else []
+
+    return recording
+
+
+def _hit(ctx: fg.DeviceContext, kind: str) -> Call:
+    x, y = np.full(16, 1, "f4"), np.full(16, 2, "f4")
+    outs = [ctx.create_buffer(16, "f4") for _ in range(2)]
+    cache = fg.DeviceGraphCache()
+
+    def recording(b: fg.DeviceGraphBuilder, *twins: fg.Buffer) -> None:
+        for out, twin in zip(outs, twins, strict=True):
+            b.add_copy(out, twin)
+
+    create = fg.DeviceGraph.create
+    create(ctx, recording, x, y, cache=cache)
+    names = {"create": create, "ctx": ctx, "recording": recording, "x": x, "y": y, "cache": cache}
+    line = "create(ctx, recording, x, y, cache=cache)"
+    if kind == "hit and replay":
+        line += ".replay(x, y); ctx.synchronize()"
+
+    def result() -> Array:
+        create(ctx, recording, x, y, cache=cache).replay(x, y)
+        return np.array([*(out.numpy()[5] for out in outs), cache.stats.misses])
+
+    return Call(line, names, [], result)
