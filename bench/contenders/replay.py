@@ -40,7 +40,7 @@ def build(spec: dict[str, Any]) -> Call:
     else:
         graph = fg.DeviceGraph.create(ctx, recording)
         names, line = {"replay": graph.replay}, "replay()"
-    # Unordered kernels count in one place: the check would refuse that, and here it is safe.
+    # The check would refuse that unordered kernels count in one place; they do it atomically.
     counted = fg.DeviceGraph.create(ctx, counting, check=False)
 
     def calls() -> Array:

@@ -315,8 +315,8 @@ class Branches {
   size_t next_any_ = 0, next_python_ = 0;
   std::vector<uint32_t> missing_;
   uint32_t undone_ = 0;
-  alignas(64) std::atomic<bool> lock_{false};
-  alignas(64) std::atomic<uint32_t> bell_{0};
+  std::atomic<bool> lock_{false};
+  std::atomic<uint32_t> bell_{0};
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
 };
