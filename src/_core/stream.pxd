@@ -1,6 +1,6 @@
-"""GPUs, their streams and events, and waiting for them."""
+"""GPUs, their streams and events, and what is known of the work on them."""
 
-from libc.stdint cimport int64_t, uint64_t, uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
 cdef enum:
@@ -48,7 +48,10 @@ cdef int CudaDevice_give(CudaDevice self, uintptr_t event) except -1
 cdef int CudaDevice_wait(CudaDevice self) except -1
 # Let what is put on the stream `handle` from now on wait for all unobserved work of ours.
 cdef int CudaDevice_order(CudaDevice self, uintptr_t handle) except -1
-cdef int wait_event(CudaDevice device, uintptr_t event, bint expect_long) except -1
+# Wait for the unobserved work of ours on this device, and of others', which may reach it.
+cdef int devices_wait(CudaDevice self) except -1
+# Wait for it whatever signals come, for a destructor; nobody has seen it done then.
+cdef int CudaDevice_drain(CudaDevice self) except -1
 
 cdef Stream Stream_create(CudaDevice device, int priority)
 cdef Stream Stream_borrow(CudaDevice device, uintptr_t handle, object owner)

@@ -1,14 +1,9 @@
 # cython: language_level=3
-"""GPUs, their streams and events, and waiting for them.
-
-Waiting is a loop of our own, never a wait inside the driver: one can interrupt it, and it does not
-keep the GIL from the callbacks that the awaited work may need.
-"""
+"""GPUs, their streams and events, and what is known of the work on them."""
 
 import warnings
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from fastgraph._core.counters cimport EVENTS, STREAMS, counters_add
@@ -17,19 +12,11 @@ from fastgraph._core.driver cimport (
     driver_check, driver_idle, driver_is_poisoned, driver_start, event_create, event_destroy,
     event_elapsed, event_query, event_record, peer_enable, peer_possible, stream_capturing,
     stream_context, stream_create, stream_destroy, stream_query, stream_wait_event)
-from fastgraph._core.pool cimport now_ns
+from fastgraph._core.waiting cimport settle, wait_event
 
 from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
 
 
-cdef extern from "<unistd.h>" nogil:
-    int usleep(unsigned int microseconds)
-
-cdef int64_t WITH_GIL_NS = 50_000
-cdef int64_t SIGNALS_NS = 1_000_000
-# After so long a wait the poll naps: the few microseconds it may lose no longer count.
-cdef int64_t PATIENCE_NS = 2_000_000
-cdef unsigned int NAP_US = 20
 # Streams that the driver makes; which context they are of depends on the calling thread.
 cdef uintptr_t LAST_BUILTIN = 2
 
@@ -50,35 +37,6 @@ cdef dict ATTRIBUTES = {
 
 cdef dict _devices = {}
 cdef Py_ssize_t _host_functions = 0
-
-
-# ---- waiting
-
-cdef int poll(uintptr_t context, uintptr_t event, int64_t until, bint nap) except -1 nogil:
-    """1 once the event is there, 0 when it is `until`."""
-    while True:
-        if event_query(context, event):
-            return 1
-        if now_ns() >= until:
-            return 0
-        if nap:
-            usleep(NAP_US)
-
-
-cdef int wait_event(CudaDevice device, uintptr_t event, bint expect_long) except -1:
-    """Wait until an event is there; what is expected to take long leaves the GIL at once."""
-    cdef uintptr_t context = device.context
-    cdef int64_t start = now_ns()
-    cdef int64_t now = start
-    cdef int done = 0
-    if not expect_long and poll(context, event, start + WITH_GIL_NS, False):
-        return 0
-    while not done:
-        with nogil:
-            done = poll(context, event, now + SIGNALS_NS, now - start >= PATIENCE_NS)
-        PyErr_CheckSignals()
-        now = now_ns()
-    return 0
 
 
 # ---- devices
@@ -248,13 +206,37 @@ cdef int CudaDevice_wait(CudaDevice self) except -1:
             marks.append(stream.marks)
             events.push_back(Stream_record(stream))
         for i in range(events.size()):
-            wait_event(self, events[i], False)
+            wait_event(self.context, events[i], False)
             if i < n_left:
                 CudaDevice_forget(self, events[i])
             else:
                 Stream_see(streams[i - n_left], marks[i - n_left])
     finally:
         for i in range(n_left, events.size()):
+            CudaDevice_give(self, events[i])
+    return 0
+
+
+cdef int devices_wait(CudaDevice self) except -1:
+    cdef CudaDevice other
+    CudaDevice_wait(self)
+    for other in _devices.values():      # another device may have copied to this one, or from it
+        if other is not self and other.first != NULL and not other.poisoned:
+            CudaDevice_wait(other)
+    return 0
+
+
+cdef int CudaDevice_drain(CudaDevice self) except -1:
+    cdef vector[uintptr_t] events = self.left
+    cdef size_t n_left = events.size()
+    cdef size_t i
+    cdef Stream stream
+    for stream in CudaDevice_pending(self):
+        if not stream_capturing(self.context, stream.handle):
+            events.push_back(Stream_record(stream))
+    for i in range(events.size()):
+        settle(self.context, events[i])
+        if i >= n_left:
             CudaDevice_give(self, events[i])
     return 0
 
@@ -583,7 +565,7 @@ cdef int Stream_wait(Stream self, bint expect_long) except -1:
     cdef uint64_t marks = self.marks
     cdef uintptr_t event = Stream_record(self)
     try:
-        wait_event(self.device, event, expect_long)
+        wait_event(self.device.context, event, expect_long)
     finally:
         CudaDevice_give(self.device, event)
     return Stream_see(self, marks)
@@ -695,7 +677,7 @@ cdef class Event:
         cdef uint64_t marks = self.marks
         cdef Stream stream = self.stream
         Event_check(self)
-        wait_event(self.device, self.handle, expect_long)
+        wait_event(self.device.context, self.handle, expect_long)
         Stream_see(stream, marks)
 
     def elapsed_ms(self, Event start not None):

@@ -20,7 +20,10 @@ from tests.layout.sources import (
 ROOMS = (
     ("types", "counters", "isa", "driver_base", "driver", "blas"),
     ("codes", "keys", "order", "arena", "record", "checks"),
-    ("buffer", "pool", "stream", "device_memory", "params", "lock", "pending", "calls"),
+    (
+        *("buffer", "dlpack", "pool", "waiting", "stream", "device_memory"),
+        *("params", "lock", "pending", "calls"),
+    ),
     ("executable", "host_program", "host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
     ("dispatch", "raw", "step", "lanes"),
 )
