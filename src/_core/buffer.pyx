@@ -244,17 +244,8 @@ cdef class Buffer:
 
     def __getitem__(self, key):
         """Return the rows ``[start:stop]`` as a buffer over the same memory."""
-        if not self.shape:
-            raise InputError("a buffer without axes cannot be sliced")
-        if not isinstance(key, slice):
-            raise InputError(f"a buffer takes a slice buf[start:stop], not {key!r}")
-        start, stop, step = key.indices(self.shape[0])
-        if step != 1:
-            raise InputError(f"a buffer is dense: step {step} is not 1")
-        stop = max(start, stop)
-        row = self.nbytes // self.shape[0] if self.shape[0] else 0
-        return view(self.block, self.offset + start * row, (stop - start, *self.shape[1:]),
-                    self.dtype, self.device)
+        start, shape = rows(self.shape, self.nbytes, key)
+        return view(self.block, self.offset + start, shape, self.dtype, self.device)
 
     def copy_from(self, array):
         """Copy the elements of `array` in.
@@ -392,6 +383,20 @@ def as_source(array):
         return np.asarray(array)
     except (TypeError, ValueError) as error:
         raise InputError(f"a {type(array).__name__} is no array: {error}") from error
+
+
+def rows(tuple shape, Py_ssize_t nbytes, key):
+    """Return the first byte and the shape of rows ``key`` of a dense array; InputError for others.
+    """
+    if not shape:
+        raise InputError("a buffer without axes cannot be sliced")
+    if not isinstance(key, slice):
+        raise InputError(f"a buffer takes a slice buf[start:stop], not {key!r}")
+    start, stop, step = key.indices(shape[0])
+    if step != 1:
+        raise InputError(f"a buffer is dense: step {step} is not 1")
+    row = nbytes // shape[0] if shape[0] else 0
+    return start * row, (max(start, stop) - start, *shape[1:])
 
 
 def view(Block block not None, Py_ssize_t offset, shape, dtype, str device):

@@ -2,6 +2,7 @@ cdef class Node:
     cdef readonly object _builder
     cdef readonly Py_ssize_t id
     cdef readonly object name
+    cdef object _outputs
 
 
 cdef class Access:
@@ -20,6 +21,7 @@ cdef class Work:
     cdef readonly object keep
     cdef readonly object call
     cdef readonly object spec
+    cdef readonly tuple bodies
 
 
 cdef class Pending:

@@ -42,6 +42,19 @@ cdef class Node:
         self.id = id
         self.name = name
 
+    @property
+    def path(self):
+        """tuple of int: what `DeviceGraph.update` finds it by, also inside bodies."""
+        return (*self._builder._path, self.id)
+
+    @property
+    def outputs(self):
+        """tuple of Scratch or Buffer: where a child graph leaves its outputs; else empty."""
+        return () if self._outputs is None else self._outputs
+
+    def _tell_outputs(self, tuple outputs not None):
+        self._outputs = outputs
+
     def __repr__(self):
         return f"<Node {self.id} {self.name!r}>"
 
@@ -73,10 +86,13 @@ cdef Access Access_create(object place, bint reads, bint writes):
 @cython.final
 @cython.auto_pickle(False)
 cdef class Work:
-    """What a node does. `spec` are the arguments that it was made of, for updates."""
+    """What a node does. `spec` are the arguments that it was made of, for updates.
+
+    ``bodies`` are the works of the nodes inside; a builder has those in `Pending`.
+    """
 
     def __init__(self, name, kind, kernel, tuple accesses not None, tuple params not None=(),
-                 keep=None, call=None, spec=None):
+                 keep=None, call=None, spec=None, tuple bodies not None=()):
         self.name = name
         self.kind = kind
         self.kernel = kernel
@@ -85,6 +101,15 @@ cdef class Work:
         self.keep = keep
         self.call = call
         self.spec = {} if spec is None else spec
+        self.bodies = bodies
+
+    def _replace(self, **changes):
+        """Return a work with some fields changed."""
+        return Work(**{**{name: getattr(self, name) for name in WORK_FIELDS}, **changes})
+
+
+cdef tuple WORK_FIELDS = (
+    "name", "kind", "kernel", "accesses", "params", "keep", "call", "spec", "bodies")
 
 
 @cython.final
@@ -211,14 +236,47 @@ def note_touches(list pendings not None, dict touched not None):
 cdef int gather_places(Pending pending, dict found) except -1:
     cdef Access access
     for access in pending.work.accesses:
-        found[<uintptr_t> <PyObject *> access.place] = access.place
+        gather_place(access.place, found)
     for body in pending.bodies:
         for inner in body:
             gather_places(inner, found)
     if pending.inlined is not None:
-        for place in pending.inlined.places.values():
-            found[<uintptr_t> <PyObject *> place] = place
+        for place in pending.inlined.places():
+            gather_place(place, found)
     return 0
+
+
+cdef inline int gather_place(object place, dict found) except -1:
+    found[<uintptr_t> <PyObject *> place] = place
+    if type(place) is not Buffer:
+        base = getattr(place, "_base", None)
+        if base is not None:                 # a range of scratch is planned as the whole
+            found[<uintptr_t> <PyObject *> base] = base
+    return 0
+
+
+def works_of(list pendings not None):
+    """Return what each node was made of, with the works of the nodes inside it."""
+    cdef Pending pending
+    cdef list works = []
+    for pending in pendings:
+        if pending.inlined is not None:
+            works.append(pending.work._replace(bodies=(pending.inlined.all_works(),)))
+        elif pending.bodies:
+            works.append(pending.work._replace(
+                bodies=tuple([tuple(works_of(body)) for body in pending.bodies])))
+        else:
+            works.append(pending.work)
+    return works
+
+
+cpdef tuple where_of(object place, dict located):
+    """Return memory and offset of a place; `located` has those that are no range of others."""
+    where = located.get(<uintptr_t> <PyObject *> place)
+    if where is None:
+        where = located[<uintptr_t> <PyObject *> place._base]
+        return where[0], where[1] + place.offset
+    return where
 
 
 cpdef tuple operands_of(tuple accesses, dict located, bint unknown):
@@ -237,7 +295,7 @@ cpdef tuple operands_of(tuple accesses, dict located, bint unknown):
     cdef list operands = []
     for access in accesses:
         place = access.place
-        where = <tuple?> located[<uintptr_t> <PyObject *> place]
+        where = where_of(place, located)
         nbytes = (<Buffer> place).nbytes if type(place) is Buffer else place.nbytes
         known = access.known or unknown
         operands.append(Operand_create(
@@ -282,18 +340,27 @@ cdef tuple bodies_of(Record record, Pending pending, dict located, bint unknown)
         add_nodes(inner, body, located, unknown)
         bodies.append(tuple(inner.nodes))
     if pending.inlined is not None:
-        bodies.append(moved(pending.inlined.nodes, pending.inlined.places, located))
+        inner = record.body()
+        add_nodes(inner, pending.inlined.copies, located, unknown)
+        count = len(inner.nodes)
+        for node in moved(pending.inlined.nodes, pending.inlined, located):
+            if count:                        # each input is filled before anything else is done
+                before = tuple([number + count for number in node.dependencies])
+                node = node._replace(dependencies=before or tuple(range(count)))
+            inner.nodes.append(node)
+        bodies.append(tuple(inner.nodes))
     return tuple(bodies)
 
 
-cdef tuple moved(tuple nodes, dict places, dict located):
+cdef tuple moved(tuple nodes, inlined, dict located):
     """The nodes of a child graph over the memories of its parent."""
     cdef list found = []
     for node in nodes:
         operands = []
         for operand in node.operands:
-            number, start = located[<uintptr_t> <PyObject *> places[operand.memory]]
-            operands.append(operand._replace(memory=number, offset=start + operand.offset))
-        bodies = tuple([moved(body, places, located) for body in node.bodies])
+            place, at = inlined.find(operand.memory, operand.offset, operand.nbytes)
+            number, start = where_of(place, located)
+            operands.append(operand._replace(memory=number, offset=start + at))
+        bodies = tuple([moved(body, inlined, located) for body in node.bodies])
         found.append(node._replace(operands=tuple(operands), bodies=bodies))
     return tuple(found)

@@ -68,7 +68,7 @@ def test_a_plain_call_reads_as_the_long_way_has_it(monkeypatch):
         b.add_function(kernel(), *args, grid_dim=(2, 3, 1), block_dim=(5,), dependencies=[first])
 
     graph = fg.DeviceGraph.create(ctx, build, check=False)
-    _, short, long = graph._record.nodes
+    _, short, long = graph._recorded().nodes
     assert short.params == long.params
     assert short.operands == long.operands
 

@@ -536,15 +536,7 @@ def test_child_graphs(ctx, kernels):
 
 
 def test_children_that_cannot_be(ctx):
-    x = ctx.create_buffer(4)
-    with_input = fg.DeviceGraph.create(ctx, lambda b, twin: b.add_copy(x, twin), x)
-    for bad in (5, None, object(), with_input):
-        with pytest.raises(fg.UnsupportedError):
-            fg.DeviceGraph.create(ctx, lambda b, bad=bad: b.add_child_graph(bad))
-    model = fg.Graph()
-    model.output(model.input("x", (4,)) + 1.0, "y")
-    compiled = fg.Session(ctx.device).compile(model)
-    for bad in (compiled, compiled.graph):
+    for bad in (5, None, object()):
         with pytest.raises(fg.UnsupportedError):
             fg.DeviceGraph.create(ctx, lambda b, bad=bad: b.add_child_graph(bad))
     closed = fg.DeviceGraph.create(ctx, lambda b: b.add_empty())

@@ -10,14 +10,14 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph.errors import UnsupportedError
+from fastgraph.errors import OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
     from fastgraph.device.pending import Work
     from fastgraph.device.recording import Recorded
     from fastgraph.device.state import GraphState, Settings
 
-__all__ = ["Backend", "LaunchOptions", "SharedScratch", "backend_of", "note_backend"]
+__all__ = ["Backend", "LaunchOptions", "SharedScratch", "backend_of", "named", "note_backend"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _Sizes = int | Sequence[int]
@@ -73,6 +73,14 @@ class Backend(ABC):
     @abstractmethod
     def allocate(self, nbytes: int) -> Block:
         """Return zero-filled memory of the device."""
+
+    def allocate_for(self, nbytes: int, what: str, whose: str = "") -> Block:
+        """Return what `allocate` does; where it fails, the error says what it was for."""
+        try:
+            return self.allocate(nbytes)
+        except OutOfMemoryError as error:
+            of = f" of {whose}" if whose else ""
+            raise named(error, f"{what}{of}") from None
 
     @abstractmethod
     def allocate_host(self, nbytes: int) -> Block:
@@ -143,6 +151,11 @@ class Backend(ABC):
         low = min(block.ptr for block in blocks)
         high = max(block.ptr + block.nbytes for block in blocks)
         return buffer.borrow(low, high - low, list(blocks), blocks[0].memory)
+
+
+def named(error: OutOfMemoryError, what: str) -> OutOfMemoryError:
+    """Return an error like `error` that says what the memory was for."""
+    return OutOfMemoryError(f"{what}: {error}", error.code, error.name, error.node)
 
 
 _backends: dict[str, Backend] = {}

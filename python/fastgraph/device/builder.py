@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, overload
 
-import numpy as np
 import numpy.typing as npt
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.pending import Gatherer
 from fastgraph.device.backend import LaunchOptions
+from fastgraph.device.child import inline
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import as_input
 from fastgraph.device.nodes import (
     as_place,
+    check_in_body,
     condition_work,
     copy_work,
     host_work,
     memset_work,
 )
 from fastgraph.device.pending import (
-    Inlined,
     Node,
     Pending,
     PointerSlot,
@@ -56,6 +56,8 @@ class DeviceGraphBuilder(Gatherer):
     nodes : list of Node
     num_inputs, num_outputs : int
     """
+
+    _path: tuple[int, ...] = ()  # of a body: ids and bodies that lead to it
 
     def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
         self.context = context
@@ -159,12 +161,9 @@ class DeviceGraphBuilder(Gatherer):
             As `add_function`.
         """
         self._check_open()
-        if self._in_body and (isinstance(dst, np.ndarray) or isinstance(src, np.ndarray)):
-            raise UnsupportedError(
-                "add_copy: inside a body no copy has a host array on either side, for a GPU cannot "
-                "read pageable memory by itself; use a buffer"
-            )
         work = copy_work(self._place, dst, src)
+        if self._in_body:
+            check_in_body(work)
         return self._add(name, work, dependencies)
 
     def add_memset(
@@ -280,37 +279,82 @@ class DeviceGraphBuilder(Gatherer):
         graph: Any,
         owner: object = None,
         *,
+        inputs: Sequence[Any] | Mapping[str, Any] | None = None,
         dependencies: Iterable[Node] = (),
         name: str | None = None,
     ) -> Node:
-        """Add all nodes of another `DeviceGraph` as one node.
+        """Add all nodes of another graph as one node.
 
         Its buffers stay what they are; its scratch is planned anew as this graph's; its scalars
-        keep the values that they have now.
+        keep the values that they have now. ``model.graph`` of a compiled model goes in too: it
+        gets an arena of its own, and has the parameters that are set now, whatever
+        ``model.set_param`` does later.
+
+        Parameters
+        ----------
+        graph : DeviceGraph
+            As it is now; later changes of it do not show.
+        owner : object, optional
+            Kept alive as long as the graph.
+        inputs : sequence, or mapping of str
+            For a graph with copied inputs: a buffer or dense array for each, in order; of a model
+            also by name, and with it numbers or scalars (``where="memory"``) for its scalars. A
+            buffer is used where it lies, unless the child may write to it; all else is copied to
+            scratch by the child's first nodes, whenever it runs.
+        dependencies : iterable of Node
+        name : str, optional
+
+        Returns
+        -------
+        Node
+            ``outputs`` are the buffers in which the child leaves its outputs, for nodes that
+            depend on this one and for `add_output`.
 
         Raises
         ------
+        InputError
+            `inputs` do not fit, the child is of another device, or it is of a model with
+            parameters that are not set.
         UnsupportedError
-            `graph` is no DeviceGraph, or one of a compiled model, or has inputs, or, inside a
-            body, what has no place there.
+            `graph` is no DeviceGraph, or this is inside a body.
         GraphError, ScopeError
-            As `add_function`.
+            As `add_function`; the child is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,))
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> a, b = ctx.to_device(np.arange(3, dtype="f4")), ctx.create_buffer(3)
+        >>> def build(builder):
+        ...     twice = builder.add_child_graph(model.graph, inputs={"x": a})
+        ...     builder.add_copy(b, twice.outputs[0], dependencies=[twice])
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        >>> b.numpy()
+        array([0., 2., 4.], dtype=float32)
         """
         self._check_open()
-        inline = getattr(graph, "_inline", None)
-        if inline is None:
+        self._check_outside("add_child_graph")
+        part = getattr(graph, "_part", None)
+        if part is None:
             raise UnsupportedError(
                 f"add_child_graph takes a DeviceGraph on {self.context.device}, "
                 f"not {type(graph).__name__}"
             )
         mark = self._mark()
-        inlined: Inlined = inline(self)
-        work = Work("child", "child", None, (), keep=graph)
         try:
-            return self._add(name, work, dependencies, inlined=inlined)
+            inlined = inline(part(), self, inputs, "child" if name is None else name)
+            work = Work("child", "child", None, (), keep=owner)
+            node = self._add(name, work, dependencies, inlined=inlined)
         except BaseException:
             self._roll_back(mark)
             raise
+        self._shared.children.append(inlined)
+        node._tell_outputs(inlined.outputs)
+        return node
 
     def capture(self, dependencies: Iterable[Node] = (), keep: Iterable[object] = ()) -> NoReturn:
         """Record the work of a foreign stream: UnsupportedError on cpu, which has no streams."""
@@ -522,7 +566,7 @@ class DeviceGraphBuilder(Gatherer):
     def _checked_place(self, value: Any, written: bool) -> Any:
         place = as_place(value, self.context.device, written)
         held = self._shared
-        if isinstance(place, Scratch) and id(place) not in held.scratch:
+        if isinstance(place, Scratch) and id(place.base) not in held.scratch:
             raise GraphError(f"{place!r} belongs to another graph")
         if isinstance(place, Scalar | PointerSlot):
             self._check_named(place)
@@ -563,14 +607,15 @@ class DeviceGraphBuilder(Gatherer):
         self._ids(dependencies)
         mark = self._mark()
         try:
-            bodies = tuple([self._build_body(callback) for callback in callbacks])
+            bodies = tuple([self._build_body(f, i) for i, f in enumerate(callbacks)])
             return self._add(name, work, dependencies, bodies)
         except BaseException:
             self._roll_back(mark)
             raise
 
-    def _build_body(self, callback: Body) -> list[Pending]:
+    def _build_body(self, callback: Body, number: int) -> list[Pending]:
         inner = DeviceGraphBuilder(self.context, self)
+        inner._path = (*self._path, len(self._nodes), number)
         self._busy = True
         try:
             callback(inner)

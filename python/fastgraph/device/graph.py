@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, NamedTuple
 
 import numpy as np
 
-from fastgraph._core import buffer
-from fastgraph._core.buffer import Block
 from fastgraph._core.checks import check_out
 from fastgraph._core.executable import Cell, Handle
-from fastgraph._core.host_graph import HostGraph
 from fastgraph._core.record import Record, RecordNode
 from fastgraph.device.builder import DeviceGraphBuilder
+from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
+from fastgraph.device.hazards import check_hazards
 from fastgraph.device.inputs import as_input, record_input
-from fastgraph.device.orders import bytes_of
-from fastgraph.device.pending import Inlined, PointerSlot, Scratch
+from fastgraph.device.part import part_of
+from fastgraph.device.pending import Node
 from fastgraph.device.recording import record
 from fastgraph.device.same import check_same
 from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
 from fastgraph.device.update import update
-from fastgraph.errors import GraphError, InputError, UnsupportedError
+from fastgraph.errors import GraphError, InputError
 
 __all__ = ["DeviceGraph", "GraphStats", "NodeInfo"]
 
@@ -31,12 +30,17 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class NodeInfo(NamedTuple):
-    """One node of a finished graph: id, name, kind and the ids that it waits for."""
+    """One node of a finished graph: id, name, kind and the ids that it waits for.
+
+    ``bodies`` has the nodes inside a conditional or a child graph (one body), numbered from 0 in
+    each; `DeviceGraph.update` finds node ``n`` of body ``b`` of node ``i`` as ``(i, b, n)``.
+    """
 
     id: int
     name: str
     kind: str
     dependencies: tuple[int, ...]
+    bodies: tuple[tuple[NodeInfo, ...], ...] = ()
 
 
 class GraphStats(NamedTuple):
@@ -50,6 +54,14 @@ class GraphStats(NamedTuple):
     updates: int
     nbytes: int
     rebuilds: int = 0
+
+
+class _Model(NamedTuple):
+    """What the graph of a compiled model knows: how it is called, and what a parent makes of it."""
+
+    record: Record
+    owner: str
+    part: Callable[[], Part]
 
 
 class DeviceGraph(Handle):
@@ -81,36 +93,27 @@ class DeviceGraph(Handle):
         raise TypeError("graphs are made by DeviceGraph.create")
 
     _context: DeviceContext
-    _record: Record
     _state: GraphState | None
     _token: object  # tells this handle from the others of its executable
-    _owner: str | None
+    _model: _Model | None  # of a compiled model's graph
 
     @classmethod
     def _of(
-        cls,
-        context: DeviceContext,
-        executable: HostGraph,
-        bindings: dict[int, Block | None],
-        outputs: list[Any],
-        owner: str | None = None,
+        cls, context: DeviceContext, record: Record, owner: str, part: Callable[[], Part]
     ) -> DeviceGraph:
-        """Return the graph of a compiled model, which runs through the model alone."""
-        self = cls._handle(context, None, owner)
-        self._record = executable.program.record
+        """Return the graph of a compiled model, which runs through the model or as a child."""
+        self = cls._handle(context, None)
+        self._model = _Model(record, owner, part)
         return self
 
     @classmethod
-    def _handle(
-        cls, context: DeviceContext, state: GraphState | None, owner: str | None = None
-    ) -> DeviceGraph:
+    def _handle(cls, context: DeviceContext, state: GraphState | None) -> DeviceGraph:
         self = cls.__new__(cls)
         self._context = context
         self._state = state
         self._token = object()
-        self._owner = owner
+        self._model = None
         if state is not None:
-            self._record = state.record
             self._share(state.cell)
         return self
 
@@ -205,30 +208,27 @@ class DeviceGraph(Handle):
     @property
     def nodes(self) -> list[NodeInfo]:
         """list of NodeInfo: every node in order of its id."""
-        return [
-            NodeInfo(i, node.name, node.kind, node.dependencies)
-            for i, node in enumerate(self._latest.nodes)
-        ]
+        return list(_infos(self._recorded().nodes))
 
     @property
     def edges(self) -> list[tuple[int, int]]:
         """list of (int, int): every edge as (earlier, later) ids; none twice."""
-        return self._record.edges()
+        return self._recorded().edges()
 
     @property
     def nbytes(self) -> int:
         """int: bytes of memory of the graph's own: scratch, scalars and copied inputs."""
-        if self._state is None:
-            return sum(m.nbytes for m in self._record.memories if m.kind == "arena")
-        return self._state.nbytes
+        if self._model is not None:
+            return sum(m.nbytes for m in self._model.record.memories if m.kind == "arena")
+        return self._live().nbytes
 
     @property
     def stats(self) -> GraphStats:
         """GraphStats: nodes, edges, updates so far, bytes."""
-        state = self._state
+        recorded, state = self._recorded(), self._state
         updates, rebuilds = (0, 0) if state is None else (state.updates, state.rebuilds)
-        nodes = _count(self._record.nodes)
-        return GraphStats(nodes, len(self.edges), updates, self.nbytes, rebuilds)
+        nodes = _count(recorded.nodes)
+        return GraphStats(nodes, len(recorded.edges()), updates, self.nbytes, rebuilds)
 
     def _replay(self, live: tuple[Any, ...], stream: Any, scalars: dict[str, Any]) -> None:
         """`replay` where it is more than one run of the executable."""
@@ -281,27 +281,30 @@ class DeviceGraph(Handle):
         """
         self._changeable("set").set(scalars)
 
-    def update(self, node: int | str, **changes: Any) -> None:
+    def update(self, node: int | str | Sequence[int] | Node, **changes: Any) -> None:
         """Change one node; the next replay sees it, clones do not.
 
         Parameters
         ----------
-        node : int or str
-            Its id, or its name if no other node has it.
+        node : int, str, sequence of int, or Node
+            Its id; its name, if no other node has it, those inside bodies and child graphs
+            included; or what `add_function` and the others returned. A node inside another is
+            found by ids too: ``(3, 0, 1)`` is node 1 in body 0 of node 3. A child graph is one
+            body, in which the copies to its inputs come first.
         **changes
             ``args`` (all of them), ``grid_dim``, ``block_dim`` of a function; ``value``, ``dst``
             of a memset; ``dst``, ``src`` of a copy; ``enabled`` of these three.
 
         Raises
         ------
-        InputError, GraphError, HazardError
-            As the method that added the node. Nothing was changed.
+        InputError, GraphError, HazardError, UnsupportedError
+            As the method that added the node, with the same limits inside bodies. Nothing was
+            changed.
         GraphError
             As `set`.
         """
         state = self._changeable("update")
         state.executable.locked(lambda: update(state, node, changes))
-        self._record = state.record
 
     def clone(self) -> DeviceGraph:
         """Return the same graph with an executable and memory of its own.
@@ -327,32 +330,33 @@ class DeviceGraph(Handle):
         return "\n".join([*lines, "}"]) + "\n"
 
     def close(self) -> None:
-        """Give the handle up; the last handle of an executable frees it. May be called again."""
-        if self._state is not None:
-            self._record = self._state.record
+        """Give the handle up; the last handle of an executable frees it. May be called again.
+
+        Everything else but `context` raises GraphError from then on.
+        """
         self._state = None
+        self._model = None
         self._share(Cell())
-        if self._owner is None:
-            self._owner = ""
 
     def __copy__(self) -> DeviceGraph:
-        if self._owner:
-            twin = self._handle(self._context, None, self._owner)
-            twin._record = self._record
+        if self._model is not None:
+            twin = self._handle(self._context, None)
+            twin._model = self._model
             return twin
         return self._handle(self._context, self._live())
 
     def __deepcopy__(self, memo: object) -> DeviceGraph:
         return self.clone()
 
-    @property
-    def _latest(self) -> Record:
-        return self._record if self._state is None else self._state.record
+    def _recorded(self) -> Record:
+        return self._live().record if self._model is None else self._model.record
 
     def _live(self) -> GraphState:
         if self._state is None:
-            if self._owner:
-                raise GraphError(f"this is the graph of {self._owner}; run it through its methods")
+            if self._model is not None:
+                raise GraphError(
+                    f"this is the graph of {self._model.owner}; run it through its methods"
+                )
             raise GraphError("this graph handle is closed")
         return self._state
 
@@ -364,24 +368,17 @@ class DeviceGraph(Handle):
             )
         return state
 
-    def _inline(self, builder: DeviceGraphBuilder) -> Inlined:
-        """Return the nodes for a parent, with places for all memory that they name."""
-        if self._owner:
-            raise UnsupportedError(f"the graph of {self._owner} cannot be a child graph yet")
+    def _part(self) -> Part:
+        """Return what a parent takes of this graph."""
+        if self._model is not None:
+            return self._model.part()
         state = self._live()
-        if state.context != builder.context:
-            raise InputError(f"the child is on {state.context.device}")
-        if state.twin_places:
-            raise UnsupportedError(
-                "a graph with copied inputs cannot be a child: nothing fills them"
-            )
-        if builder._in_body:
-            builder._check_outside("add_child_graph")
-        return state.executable.locked(lambda: _inlined(state, builder))
+        return state.executable.locked(lambda: part_of(state))
 
     def __repr__(self) -> str:
-        state = "closed" if self._state is None and not self._owner else self._context.device
-        return f"<DeviceGraph {len(self._record.nodes)} nodes, {state}>"
+        if self._state is None and self._model is None:
+            return "<DeviceGraph closed>"
+        return f"<DeviceGraph {len(self._recorded().nodes)} nodes, {self._context.device}>"
 
 
 def _build(
@@ -405,13 +402,10 @@ def _build(
         builder._open = False
         recorded = record(builder._pending, builder._shared, check is True)
         if check:
-            seen = recorded
-            if any(isinstance(held, PointerSlot) for held, _ in recorded.names.values()):
-                seen = record(builder._pending, builder._shared, check is True, resolve=True)
-            seen.record.check_hazards()
+            check_hazards(recorded.record, recorded.blocks)
     finally:
         builder._close()
-    settings = Settings(check, verify, known)
+    settings = Settings(check, verify, known, f"the graph of {_name_of(build)}")
     shared = None
     if pool is not None:
         arena = recorded.arena
@@ -419,22 +413,14 @@ def _build(
     return ctx._backend.state(ctx, recorded, settings, shared)
 
 
-def _inlined(state: GraphState, builder: DeviceGraphBuilder) -> Inlined:
-    places: dict[int, Any] = {}
-    for number, memory in enumerate(state.record.memories):
-        block, offset = state.version.blocks[number]
-        if memory.kind == "scalars":
-            kept = state.backend.allocate(memory.nbytes)
-            values = bytes_of(block, offset, memory.nbytes)
-            buffer.view(kept, 0, values.shape, "u1", state.context.device).copy_from(values)
-            block, offset = kept, 0
-        elif number in state.private:
-            size, kind = (memory.nbytes,), np.dtype("u1")
-            own = memory.kind != "arena"
-            places[number] = builder._own(Scratch(size, kind, state.context.device, own))
-            continue
-        places[number] = buffer.view(block, offset, (memory.nbytes,), "u1", state.context.device)
-    return Inlined(tuple(state.record.nodes), places)
+def _name_of(build: Any) -> str:
+    return getattr(build, "__qualname__", None) or type(build).__name__
+
+
+def _infos(nodes: Iterable[RecordNode]) -> Iterator[NodeInfo]:
+    for i, node in enumerate(nodes):
+        bodies = tuple(tuple(_infos(body)) for body in node.bodies)
+        yield NodeInfo(i, node.name, node.kind, node.dependencies, bodies)
 
 
 def _count(nodes: Iterable[RecordNode]) -> int:

@@ -52,7 +52,7 @@ class HostState(GraphState):
         return tuple(arrays)
 
     def _program(self, record: Record) -> HostProgram:
-        return HostProgram(record, isa.chosen())
+        return HostProgram(record, self.isa or isa.chosen())
 
     def _instantiate(
         self, program: HostProgram, record: Record, blocks: Sequence[Place]

@@ -16,7 +16,10 @@ from fastgraph.device.pointer import Pointer
 from fastgraph.device.values import check_dtype, element_word
 from fastgraph.errors import GraphError, InputError, UnsupportedError
 
-__all__ = ["MAKERS", "as_place", "condition_work", "copy_work", "host_work", "memset_work"]
+__all__ = [
+    "MAKERS", "as_place", "check_in_body", "condition_work", "copy_work", "host_work",
+    "memset_work",
+]  # fmt: skip
 
 
 def as_place(value: Any, device: str, written: bool) -> Any:
@@ -63,6 +66,19 @@ def memset_work(place: PlaceMaker, dst: Any, value: Any) -> Work:
     spec = {"dst": dst, "value": value}
     accesses = (Access(target, False, True),)
     return Work("memset", "memset", "set_bytes", accesses, params, None, None, spec)
+
+
+def check_in_body(work: Work) -> None:
+    """Raise UnsupportedError for what has no place in the body of a conditional."""
+    for access in work.accesses:
+        place = access.place
+        if work.kind == "copy" and isinstance(place, np.ndarray):
+            raise UnsupportedError(
+                "add_copy: inside a body no copy has a host array on either side, for a GPU cannot "
+                "read pageable memory by itself; use a buffer"
+            )
+        if isinstance(place, Scalar) and place.where == "node":
+            raise UnsupportedError(f"{place!r}: inside a body scalars are where='memory'")
 
 
 def host_work(f: Any) -> Work:

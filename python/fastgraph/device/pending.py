@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.pending import Access, Node, Pending, Work
+from fastgraph._core.pending import Access, Node, Pending, Work, where_of
 from fastgraph._core.record import RecordNode
 from fastgraph.device.backend import backend_of
 from fastgraph.errors import GraphError, ScopeError
 
 __all__ = [
-    "Access", "Inlined", "Node", "Pending", "PointerSlot", "Scalar", "Scratch", "Shared", "Work",
+    "Access", "Inlined", "Node", "Pending", "Piece", "PointerSlot", "Scalar", "Scratch", "Shared",
+    "Where", "Work", "place_at", "where_of",
 ]  # fmt: skip
+
+Where = tuple[int, int]
 
 
 # As far apart as the driver puts its own allocations.
@@ -27,14 +31,19 @@ class Scratch:
     """Memory of the graph's own, given an address after the build; made by `create_buffer`.
 
     Reading `ptr` inside the build gives it memory that serves nothing else. It holds values only
-    while a replay runs, so what would read it on the host raises GraphError.
+    while a replay runs, so what would read it on the host raises GraphError. ``scratch[a:b]`` is a
+    range of the same bytes.
     """
 
-    __slots__ = ("_open", "block", "device", "dtype", "nbytes", "own", "shape")
+    __slots__ = (
+        "_base", "_open", "block", "device", "dtype", "nbytes", "offset", "own", "shape",
+    )  # fmt: skip
 
     def __init__(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, own: bool = False
     ) -> None:
+        self._base: Scratch | None = None
+        self.offset = 0
         self.shape = shape
         self.dtype = dtype
         self.device = device
@@ -46,12 +55,36 @@ class Scratch:
     @property
     def ptr(self) -> int:
         """int: the address, in the graph that is being built and its handles, not in clones."""
+        if self._base is not None:
+            return self._base.ptr + self.offset
         if not self._open:
             raise ScopeError("the address of scratch is told inside the build only")
         if self.block is None:
             self.block = backend_of(self.device).allocate(self.nbytes)
             self.own = True
         return self.block.ptr
+
+    @property
+    def base(self) -> Scratch:
+        """Scratch: what this is a range of; itself where it is none."""
+        return self if self._base is None else self._base
+
+    def view(self, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Scratch:
+        """Return the bytes from `start` on as scratch of another shape and dtype."""
+        part = Scratch(shape, dtype, self.device)
+        part._base = self.base
+        part.offset = self.offset + start
+        return part
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a buffer without axes has no length")
+        return self.shape[0]
+
+    def __getitem__(self, key: slice) -> Scratch:
+        """Return the rows ``[start:stop]`` as scratch over the same bytes."""
+        start, shape = buffer.rows(self.shape, self.nbytes, key)
+        return self.view(start, shape, self.dtype)
 
     def numpy(self) -> Any:
         """Not possible: GraphError."""
@@ -110,18 +143,57 @@ class PointerSlot:
         return f"<PointerSlot {self.name!r} {self.dtype}{list(self.shape)}>"
 
 
+class Piece(NamedTuple):
+    """Bytes of a child's memory, from `start` on, and the place in the parent that they are."""
+
+    start: int
+    nbytes: int
+    place: Any
+
+
 class Inlined(NamedTuple):
-    """The nodes of a child graph, and where each memory that they name lies in this one."""
+    """The nodes of a child graph, and where each memory that they name lies in this one.
+
+    ``copies`` fill the child's inputs before its nodes. ``isa`` is the instruction set that its
+    memory is laid out for, if it is for one.
+    """
 
     nodes: tuple[RecordNode, ...]
-    places: dict[int, Any]
+    works: tuple[Work, ...]
+    pieces: dict[int, tuple[Piece, ...]]
+    copies: list[Pending]
+    outputs: tuple[Any, ...] = ()
+    isa: str | None = None
+
+    def find(self, memory: int, start: int, nbytes: int) -> tuple[Any, int]:
+        """Return the place of bytes of the child's, and the first of them in it."""
+        for piece in self.pieces[memory]:
+            if piece.start <= start and start + nbytes <= piece.start + piece.nbytes:
+                return piece.place, start - piece.start
+        raise GraphError(
+            f"the child touches {nbytes} bytes from {start} on of a memory in which no one input "
+            "has them all"
+        )
+
+    def all_works(self) -> tuple[Work, ...]:
+        """Return what the nodes of the child's body were made of."""
+        return (*(copy.work for copy in self.copies), *self.works)
+
+    def places(self) -> Iterator[Any]:
+        """Every place that the child touches."""
+        for pieces in self.pieces.values():
+            for piece in pieces:
+                yield piece.place
+        for copy in self.copies:
+            for access in copy.work.accesses:
+                yield access.place
 
 
 class Shared:
     """What a graph's builder and the builders of its bodies have in common."""
 
-    __slots__ = ("device", "free", "inputs", "names", "outputs", "scratch", "twins")
-    LISTS = ("inputs", "names", "outputs", "scratch", "twins")
+    __slots__ = ("children", "device", "free", "inputs", "names", "outputs", "scratch", "twins")
+    LISTS = ("children", "inputs", "names", "outputs", "scratch", "twins")
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -131,6 +203,7 @@ class Shared:
         self.outputs: list[Buffer | Scratch] = []
         self.twins: list[Buffer] = []  # of copied inputs
         self.inputs: list[Any] = []  # in-place inputs
+        self.children: list[Inlined] = []
 
     def make_twin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         """Return a new twin, beside the last one where that has room: one copy fills both."""
@@ -165,3 +238,14 @@ class Shared:
             scratch.block = None
         self.free = None
         self.roll_back((0,) * len(self.LISTS))
+
+
+def place_at(place: Any, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return bytes of a place, from `start` on, as a place of another shape and dtype."""
+    if start == 0 and place.shape == shape and place.dtype == dtype:
+        return place
+    if isinstance(place, Scratch):
+        return place.view(start, shape, dtype)
+    if isinstance(place, Buffer):
+        return buffer.view(place.block, place.offset + start, shape, dtype, place.device)
+    return place  # a scalar in memory has no parts

@@ -10,7 +10,7 @@ import numpy as np
 from fastgraph._core import arena, buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.order import Order
-from fastgraph._core.pending import add_nodes, note_touches, places_of
+from fastgraph._core.pending import add_nodes, note_touches, places_of, works_of
 from fastgraph._core.record import Memory, Record
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.pending import (
@@ -19,7 +19,9 @@ from fastgraph.device.pending import (
     Scalar,
     Scratch,
     Shared,
+    Where,
     Work,
+    where_of,
 )
 
 __all__ = ["UNUSED", "Recorded", "locate_more", "record"]
@@ -27,8 +29,6 @@ __all__ = ["UNUSED", "Recorded", "locate_more", "record"]
 # What stays of a memory that an update let go of, so that the others keep their numbers.
 UNUSED = Memory("buffer", "unused", 0)
 SCALAR_BYTES = 8
-
-Where = tuple[int, int]
 
 
 class Recorded(NamedTuple):
@@ -54,6 +54,8 @@ class Recorded(NamedTuple):
         As `outputs`, for the copied inputs in order.
     arena : int or None
         The memory that holds the planned scratch.
+    isa : str or None
+        The instruction set that its memory is laid out for, where it is for one.
     """
 
     record: Record
@@ -66,6 +68,7 @@ class Recorded(NamedTuple):
     names: dict[str, tuple[Scalar | PointerSlot, Where]]
     twins: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
     arena: int | None
+    isa: str | None
 
 
 class _Memories:
@@ -86,9 +89,7 @@ class _Memories:
         return number
 
 
-def record(
-    pendings: list[Pending], shared: Shared, unknown: bool, resolve: bool = False
-) -> Recorded:
+def record(pendings: list[Pending], shared: Shared, unknown: bool) -> Recorded:
     """Make the record of a graph.
 
     Parameters
@@ -97,15 +98,11 @@ def record(
     shared : Shared
     unknown : bool
         Whether accesses of which nothing is known count as read and write.
-    resolve : bool
-        Let named pointers be the buffers that they point to, as the hazard check wants them.
     """
     memories = _Memories(Record())
     places = places_of(pendings)
     places += [*shared.outputs, *shared.twins]
     named = dict(shared.names)
-    if resolve:
-        places += [slot.target for slot in named.values() if isinstance(slot, PointerSlot)]
     located: dict[int, Where] = {}
     planned = [s for s in shared.scratch.values() if not s.own]
     arena_number = None
@@ -127,12 +124,9 @@ def record(
     for slot in named.values():
         if not isinstance(slot, PointerSlot):
             continue
-        if resolve:
-            located[id(slot)] = located[id(slot.target)]
-        else:
-            target = slot.target
-            number = memories.add("buffer", slot.name, slot.nbytes, target.block, target.offset)
-            located[id(slot)] = number, 0
+        target = slot.target
+        number = memories.add("buffer", slot.name, slot.nbytes, target.block, target.offset)
+        located[id(slot)] = number, 0
     add_nodes(memories.record, pendings, located, unknown)
     return Recorded(
         memories.record,
@@ -140,24 +134,28 @@ def record(
         frozenset(memories.private),
         located,
         [*places, *shared.scratch.values(), *named.values()],
-        [pending.work for pending in pendings],
-        [(*located[id(out)], out.shape, out.dtype) for out in shared.outputs],
+        works_of(pendings),
+        [(*where_of(out, located), out.shape, out.dtype) for out in shared.outputs],
         {name: (held, located[id(held)]) for name, held in named.items()},
         [(*located[id(twin)], twin.shape, twin.dtype) for twin in shared.twins],
         arena_number,
+        next((child.isa for child in shared.children if child.isa is not None), None),
     )
 
 
 def locate_more(
-    record: Record, blocks: list[tuple[Block, int]], places: list[Any]
+    record: Record, blocks: list[tuple[Block, int]], places: list[Any], pointers: set[int]
 ) -> dict[int, Where]:
-    """Add memories for places that the record does not have yet, without moving any other."""
+    """Add memories for places that the record does not have yet, without moving any other.
+
+    What lies in one of `pointers` gets a memory of its own, for those can go elsewhere.
+    """
     located = {}
     for place in _outside(places):
         block, at = _span(place)
         for number, bound in enumerate(blocks):
             # Bytes that a memory holds already stay one memory, for the hazard check.
-            if record.memories[number].kind == "buffer":
+            if record.memories[number].kind == "buffer" and number not in pointers:
                 start = bound[0].ptr + bound[1]
                 if start <= at and at + place.nbytes <= start + record.memories[number].nbytes:
                     located[id(place)] = number, at - start
@@ -232,7 +230,7 @@ def _plan_scratch(
     note_touches(pendings, touched)
     used = [scratch for scratch in scratches if touched[id(scratch)]]
     unused = [scratch for scratch in scratches if not touched[id(scratch)]]
-    kept = {id(output) for output in outputs}
+    kept = {id(output.base) for output in outputs if isinstance(output, Scratch)}
     pinned = [i for i, scratch in enumerate(used) if id(scratch) in kept]
     order = Order([pending.dependencies for pending in pendings])
     touches = [touched[id(scratch)] for scratch in used]

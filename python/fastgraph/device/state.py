@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.executable import Cell, Executable
 from fastgraph._core.record import Record
 from fastgraph.device.backend import Backend, SharedScratch, backend_of
 from fastgraph.device.inputs import RecordedInput, check_live
+from fastgraph.device.moving import moved_works
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
-from fastgraph.device.pending import PointerSlot, Scalar, Work
-from fastgraph.device.recording import Recorded, Where
+from fastgraph.device.pending import PointerSlot, Scalar, Scratch, Where, Work
+from fastgraph.device.recording import Recorded
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
 
@@ -32,14 +34,19 @@ Place = tuple[Block, int]
 class Settings:
     """What was asked for when the graph was made, and what it was given."""
 
-    __slots__ = ("check", "inputs", "verify")
+    __slots__ = ("check", "inputs", "title", "verify")
 
     def __init__(
-        self, check: str | bool, verify: int, inputs: Sequence[RecordedInput] = ()
+        self,
+        check: str | bool,
+        verify: int,
+        inputs: Sequence[RecordedInput] = (),
+        title: str = "a graph",
     ) -> None:
         self.check = check
         self.verify = verify
         self.inputs = tuple(inputs)
+        self.title = title  # as messages call the graph
 
 
 class Version(NamedTuple):
@@ -85,9 +92,10 @@ class GraphState(ABC):
         self.arena = recorded.arena
         self.private = recorded.private
         # Of callers' memory only the bindings know: an update may let go of it.
-        kept = [place for place in recorded.places if not isinstance(place, Buffer | np.ndarray)]
-        self.places = kept
-        self.located: dict[int, Where] = {id(p): recorded.located[id(p)] for p in kept}
+        own = (place for place in recorded.places if not isinstance(place, Buffer | np.ndarray))
+        self.places = [place for place in own if id(place) in recorded.located]
+        self.located: dict[int, Where] = {id(p): recorded.located[id(p)] for p in self.places}
+        self.isa = recorded.isa
         self.twin_places = recorded.twins
         self.defaults: dict[str, Any] = {
             name: held.default if isinstance(held, Scalar) else held.target
@@ -99,7 +107,10 @@ class GraphState(ABC):
             for number, place in enumerate(recorded.blocks)
         ]
         self._reset()
-        self._start(recorded.record, self._program(recorded.record), recorded.works, blocks)
+        program = self._program(recorded.record)
+        self._bind(
+            recorded.record, program, recorded.works, self._allocated(recorded.record, blocks)
+        )
 
     def clone(self) -> GraphState:
         """Return another executable of the same graph, with private memory of its own."""
@@ -107,10 +118,37 @@ class GraphState(ABC):
         twin.__dict__.update(self.__dict__)
         now = self.version
         twin.shared = self.backend.new_scratch()
-        blocks = [None if i in self.private else place for i, place in enumerate(now.blocks)]
+        blocks = self._allocated(
+            now.record, [None if i in self.private else b for i, b in enumerate(now.blocks)]
+        )
         twin._reset()
-        twin._start(now.record, now.program, now.works, blocks)
+        twin._bind(now.record, now.program, twin._own_twins(now, blocks), blocks)
         return twin
+
+    def _own_twins(self, origin: Version, blocks: Sequence[Place]) -> tuple[Work, ...]:
+        """In a clone: let works and pointers that name twins of `origin` name those in `blocks`."""
+        stand_ins: dict[int, tuple[Scratch, Block]] = {}
+        for number in {memory for memory, *_ in self.twin_places}:
+            size = (origin.record.memories[number].nbytes,)
+            stand_in = Scratch(size, np.dtype("u1"), self.context.device, own=True)
+            stand_ins[id(origin.blocks[number][0])] = stand_in, blocks[number][0]
+            self.places = [*self.places, stand_in]
+            self.located = {**self.located, id(stand_in): (number, 0)}
+        if not stand_ins:
+            return origin.works
+
+        def move(value: Any) -> Any:
+            if isinstance(value, Buffer) and id(value.block) in stand_ins:
+                stand_in = stand_ins[id(value.block)][0]
+                return stand_in.view(value.offset, value.shape, value.dtype)
+            return value
+
+        for name, value in self.defaults.items():
+            if isinstance(value, Buffer) and id(value.block) in stand_ins:
+                block = stand_ins[id(value.block)][1]
+                own = buffer.view(block, value.offset, value.shape, value.dtype, value.device)
+                self.defaults = {**self.defaults, name: own}
+        return moved_works(origin.works, move)
 
     @property
     def backend(self) -> Backend:
@@ -292,29 +330,30 @@ class GraphState(ABC):
         self.verify_left = self.settings.verify
         self.updates = 0
 
-    def _start(
-        self,
-        record: Record,
-        program: Any,
-        works: Sequence[Work],
-        places: Sequence[Place | None],
-    ) -> None:
-        memories = record.memories
-        blocks = [
-            (self.backend.allocate(memories[number].nbytes), 0) if place is None else place
-            for number, place in enumerate(places)
-        ]
-        self._bind(record, program, works, blocks)
+    def _allocated(self, record: Record, places: Sequence[Place | None]) -> list[Place]:
+        """Return `places` with memory of this graph's own where there is None."""
+        blocks = []
+        for memory, place in zip(record.memories, places, strict=True):
+            if place is None:
+                what = "scratch" if memory.name == "scratch" else f"{memory.kind} {memory.name}"
+                place = self.backend.allocate_for(memory.nbytes, what, self.settings.title), 0
+            blocks.append(place)
+        return blocks
+
+    def placed(self, blocks: Sequence[Place]) -> list[Place]:
+        """Return where memories lie, named pointers where their defaults are."""
+        found = list(blocks)
+        for name, (held, (memory, _)) in self.names.items():
+            if isinstance(held, PointerSlot):
+                target = self.defaults[name]
+                found[memory] = target.block, target.offset
+        return found
 
     def _bind(
         self, record: Record, program: Any, works: Sequence[Work], blocks: Sequence[Place]
     ) -> None:
         """Make an executable over memories, named pointers where their defaults are."""
-        placed = list(blocks)
-        for name, (held, (memory, _)) in self.names.items():
-            if isinstance(held, PointerSlot):
-                target = self.defaults[name]
-                placed[memory] = target.block, target.offset
+        placed = self.placed(blocks)
         self.executable = self._instantiate(program, record, placed)
         self.version = Version(record, program, tuple(works), tuple(placed))
         self._attach()
@@ -332,7 +371,7 @@ class GraphState(ABC):
         """Run, and run again on copies of all memory, node by node in another legal order."""
         memories = self.record.memories
         sizes = [memory.nbytes for memory in memories]
-        places = list(self.version.blocks)
+        places = self.placed(self.version.blocks)
         for name, value in values.items():
             if isinstance(value, Buffer):
                 places[self.names[name][1][0]] = value.block, value.offset

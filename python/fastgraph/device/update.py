@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ import numpy as np
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block
 from fastgraph._core.pending import operands_of
-from fastgraph._core.record import Record, accesses_of
+from fastgraph._core.record import Record, RecordNode, accesses_of
 from fastgraph.device.backend import LaunchOptions, PlaceMaker
-from fastgraph.device.nodes import MAKERS, as_place
+from fastgraph.device.hazards import check_hazards
+from fastgraph.device.nodes import MAKERS, as_place, check_in_body
 from fastgraph.device.pending import Node, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.recording import UNUSED, locate_more
 from fastgraph.device.state import GraphState
@@ -21,17 +22,32 @@ from fastgraph.errors import GraphError, InputError
 __all__ = ["update"]
 
 EMPTY = buffer.allocate(0)
+CHOICES = frozenset(("if", "while", "switch"))
+
+Path = tuple[int, ...]
 
 
-def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> None:
-    """Make node `node` anew with some of its arguments changed; called by work of `locked`."""
-    index = _find(state.record, node)
-    work = state.version.works[index]
-    if work.kind != "function" and work.kind not in MAKERS:
+def update(
+    state: GraphState, node: int | str | Sequence[int] | Node, changes: Mapping[str, Any]
+) -> None:
+    """Make a node anew with some of its arguments changed; called by work of `locked`.
+
+    Parameters
+    ----------
+    state : GraphState
+    node : int, str, sequence of int, or Node
+        See `DeviceGraph.update`.
+    changes : mapping
+    """
+    record, version = state.record.copy(), state.version
+    path = _find(record.nodes, node)
+    above, old, work = _follow(record.nodes, version.works, path)
+    in_body = any(outer.kind in CHOICES for outer in above)
+    if not work.spec:
         raise GraphError(
-            f"node {index} ({work.kind} {work.name!r}) has nothing that can be changed"
+            f"node {_text(path)} ({work.kind} {old.name!r}) has nothing that can be changed"
         )
-    enabled = changes.get("enabled", state.record.nodes[index].enabled)
+    enabled = changes.get("enabled", old.enabled)
     if not isinstance(enabled, bool):
         raise InputError(f"enabled is {enabled!r}; True and False are possible")
     spec = dict(work.spec)
@@ -44,7 +60,8 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
 
     def place(value: Any, written: bool) -> Any:
         found = as_place(value, state.context.device, written)
-        if isinstance(found, Scratch | Scalar | PointerSlot) and id(found) not in state.located:
+        own = found.base if isinstance(found, Scratch) else found
+        if isinstance(own, Scratch | Scalar | PointerSlot) and id(own) not in state.located:
             raise GraphError(f"{found!r} belongs to another graph")
         return found
 
@@ -52,11 +69,12 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
     for access in made.accesses:
         if isinstance(access.place, Scalar) and id(access.place) not in state.located:
             raise GraphError(f"{access.place!r} belongs to another graph")
-    record = state.record.copy()
-    blocks: list[tuple[Block, int]] = list(state.version.blocks)
+    if in_body:
+        check_in_body(made)
+    blocks: list[tuple[Block, int]] = state.placed(version.blocks)
     places = [access.place for access in made.accesses]
-    located = state.located | locate_more(record, blocks, places)
-    old = record.nodes[index]
+    pointers = {at for held, (at, _) in state.names.values() if isinstance(held, PointerSlot)}
+    located = state.located | locate_more(record, blocks, places, pointers)
     fresh = old._replace(
         kind=made.kind,
         kernel=made.kernel,
@@ -66,12 +84,12 @@ def update(state: GraphState, node: int | str, changes: Mapping[str, Any]) -> No
         call=made.call,
         enabled=enabled,
     )
-    record.replace_node(index, fresh)
+    record.replace_node(path[0], _replaced(record.nodes[path[0]], path[1:], fresh))
     _drop_unused(state, record, blocks)
     if state.settings.check:
-        record.check_hazards()
-    works = list(state.version.works)
-    works[index] = made
+        check_hazards(record, blocks)
+    works = list(version.works)
+    works[path[0]] = _replaced(works[path[0]], path[1:], made)
     state.replace(record, works, blocks)
 
 
@@ -82,19 +100,74 @@ def _make(state: GraphState, kind: str, place: PlaceMaker, spec: dict[str, Any])
     return state.backend.function_work(place, f, args, LaunchOptions(**spec))
 
 
-def _find(record: Record, node: int | str) -> int:
+def _find(nodes: Sequence[RecordNode], node: Any) -> Path:
+    """Return the path of a node: its id, or id, body, id, body … id."""
     if isinstance(node, Node):
-        node = node.id
+        node = node.path
     if isinstance(node, str):
-        found = [i for i, held in enumerate(record.nodes) if held.name == node]
+        found = list(_named(nodes, node))
         if len(found) != 1:
-            raise GraphError(f"{len(found) or 'no'} nodes are named {node!r}; use the id of one")
+            raise GraphError(
+                f"{len(found) or 'no'} nodes are named {node!r}; use the id of one"
+                + (f": {', '.join(map(_text, found[:8]))}" if found else "")
+            )
         return found[0]
-    if isinstance(node, bool) or not isinstance(node, int | np.integer):
-        raise GraphError(f"a node is updated by id or name, not by {node!r}")
-    if not 0 <= node < len(record.nodes):
-        raise GraphError(f"there is no node {node}; there are {len(record.nodes)}")
-    return int(node)
+    path = tuple(node) if isinstance(node, tuple | list) else (node,)
+    for number in path:
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise GraphError(f"a node is updated by id, path or name, not by {node!r}")
+    if not len(path) % 2:
+        raise GraphError(f"{node!r} is no path of a node: id, body, id, body … id")
+    return tuple(map(int, path))
+
+
+def _named(nodes: Sequence[RecordNode], name: str) -> list[Path]:
+    found: list[Path] = []
+    for number, node in enumerate(nodes):
+        if node.name == name:
+            found.append((number,))
+        for which, body in enumerate(node.bodies):
+            found += [(number, which, *rest) for rest in _named(body, name)]
+    return found
+
+
+def _follow(
+    nodes: Sequence[RecordNode], works: Sequence[Work], path: Path
+) -> tuple[list[RecordNode], RecordNode, Work]:
+    """Return the nodes around the node of a path, the node, and what it was made of."""
+    above: list[RecordNode] = []
+    for step in range(0, len(path), 2):
+        if step:
+            which = path[step - 1]
+            if not 0 <= which < len(above[-1].bodies):
+                raise GraphError(
+                    f"node {_text(path[: step - 1])} ({above[-1].kind} {above[-1].name!r}) has "
+                    f"{len(above[-1].bodies) or 'no'} bodies, so there is no {_text(path)}"
+                )
+            nodes, works = above[-1].bodies[which], works[path[step - 2]].bodies[which]
+        if not 0 <= path[step] < len(nodes):
+            where = f" in body {_text(path[:step])}" if step else ""
+            raise GraphError(f"there is no node {path[step]}{where}; there are {len(nodes)}")
+        above.append(nodes[path[step]])
+    return above[:-1], above[-1], works[path[-1]]
+
+
+def _replaced(held: Any, path: Path, fresh: Any) -> Any:
+    """Return a node or work with what `path` leads to from it being `fresh`."""
+    if not path:
+        if isinstance(held, Work):
+            return fresh._replace(bodies=held.bodies)
+        return fresh
+    which, number, *rest = path
+    body = list(held.bodies[which])
+    body[number] = _replaced(body[number], tuple(rest), fresh)
+    bodies = list(held.bodies)
+    bodies[which] = tuple(body)
+    return held._replace(bodies=tuple(bodies))
+
+
+def _text(path: Path) -> str:
+    return str(path[0]) if len(path) == 1 else str(path)
 
 
 def _drop_unused(state: GraphState, record: Record, blocks: list[Any]) -> None:

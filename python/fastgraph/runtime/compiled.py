@@ -21,6 +21,7 @@ from fastgraph.ir.graph import Graph, Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.params import ParamSet, SetUp
+from fastgraph.runtime.part import part_of
 
 __all__ = ["Compilation", "CompiledGraph", "connect"]
 
@@ -113,10 +114,17 @@ class CompiledGraph(Engine):
 
     @property
     def graph(self) -> DeviceGraph:
-        """DeviceGraph: the recorded graph, for its nodes and edges; it runs through the model."""
+        """DeviceGraph: the recorded graph, for its nodes and edges.
+
+        It runs through the model, or as a part of another graph that it is added to by
+        `DeviceGraphBuilder.add_child_graph`.
+        """
         self._check_open()
         return DeviceGraph._of(
-            self.context, self.executable, {}, [], owner=f"the compiled model {self.name!r}"
+            self.context,
+            self._compilation.program.record,
+            f"the compiled model {self.name!r}",
+            lambda: part_of(self),
         )
 
     def close(self) -> None:  # noqa: D102 (documented where it is inherited from)
