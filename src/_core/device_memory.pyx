@@ -16,8 +16,8 @@ from fastgraph._core.buffer cimport Block, Block_borrow, Buffer, Memory
 from fastgraph._core.counters cimport DEVICE_BYTES, PINNED_BYTES, counters_add
 from fastgraph._core.dlpack cimport DL_CPU, DL_CUDA, DL_CUDA_HOST, dlpack_capsule
 from fastgraph._core.driver cimport (
-    copy_async, copy_spec, driver_idle, event_record, host_allocate, host_free, memory_allocate,
-    memory_free, pointer_kind, set_async, set_spec, stream_create, stream_destroy)
+    copy_async, copy_spec, driver_idle, driver_is_poisoned, event_record, host_allocate, host_free,
+    memory_allocate, memory_free, pointer_kind, set_async, set_spec, stream_create, stream_destroy)
 from fastgraph._core.pool cimport pool_nap
 from fastgraph._core.stream cimport (
     CudaDevice, CudaDevice_drain, CudaDevice_event, CudaDevice_give, CudaDevice_order, Stream,
@@ -89,7 +89,7 @@ cdef class GpuMemory(Memory):
         return dlpack_capsule(buffer, kind, number, version is not None and version[0] >= 1)
 
     cdef dict cuda_array(self, Buffer buffer):
-        if buffer.dtype.kind not in "biufc":
+        if buffer.dtype.isbuiltin != 1:
             return None                  # the protocol has no name for it
         self.wait()
         return {
@@ -460,7 +460,10 @@ cdef int Transfer_clear(CudaDevice device, uintptr_t ptr, size_t nbytes) except 
 cdef int Transfer_end(Transfer self) except -1:
     """Wait for what is under way, whatever happened: who asked for it may free the memory next."""
     cdef CudaDevice device = self.device
-    cdef uintptr_t event = CudaDevice_event(device)
+    cdef uintptr_t event
+    if driver_is_poisoned(device.context):
+        return 0                         # the error that told it is on its way
+    event = CudaDevice_event(device)
     try:
         event_record(device.context, event, self.stream)
         settle(device.context, event)

@@ -172,7 +172,7 @@ cdef object dlpack_capsule(Buffer buffer, int device_type, int device_id, bint v
     cdef DLManaged *plain
     cdef DLManagedVersioned *managed
     cdef size_t tail = 2 * len(buffer.shape) * sizeof(int64_t)
-    if buffer.dtype.name not in CODES:
+    if buffer.dtype.name not in CODES or not buffer.dtype.isnative:
         raise BufferError(f"DLPack has no type for {buffer.dtype}")
     # Shape and strides lie behind the structure, and go with it.
     if versioned:

@@ -61,6 +61,7 @@ cdef int Stream_see(Stream self, uint64_t marks) except -1
 # Whether a call that enqueues on the stream may keep the GIL: it cannot block on what needs it.
 cdef bint keeps_gil(Stream self) noexcept
 cdef int host_functions_add(Py_ssize_t amount) except -1
+# Let what is put on `now` next wait for the last use, and be that.
 cdef int LastUse_before(LastUse self, Stream now) except -1
 
 

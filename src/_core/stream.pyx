@@ -379,6 +379,10 @@ cdef class Stream:
         """
         Stream_wait(self, expect_long)
 
+    def mark(self):
+        """Note that work was put on the stream from elsewhere: buffers are read once it is done."""
+        Stream_mark(self)
+
     def query(self):
         """Return whether all that is on the stream is done."""
         cdef uint64_t marks = self.marks
@@ -716,9 +720,12 @@ cdef class LastUse:
     They run on many streams, one at a time: each waits for the last one's if that is another.
     """
 
+    def before(self, Stream now not None):
+        """Let what is put on `now` next wait for the last use, and be that."""
+        LastUse_before(self, now)
+
 
 cdef int LastUse_before(LastUse self, Stream now) except -1:
-    """Let what is put on `now` next wait for the last use, and be that."""
     if self.stream is not now:
         if self.stream is not None and self.stream.unobserved:
             Stream_order(now, self.stream)
