@@ -25,9 +25,9 @@ cdef class Stream:
     cdef uint64_t marks                      # launches so far
     cdef uint64_t seen                       # so many of them are known to be done
     cdef readonly Py_ssize_t unobserved      # the difference
+    # Not weakly referable: a callback could take a dying one out of the list of its device.
     cdef void *before
     cdef void *after
-    cdef object __weakref__
 
 
 cdef class Event:
