@@ -15,6 +15,8 @@ from types import SimpleNamespace
 import hypothesis
 import pytest
 
+from tests import fake_cuda
+
 try:
     import fastgraph as fg
     from fastgraph._core import counters
@@ -23,13 +25,14 @@ except ImportError:
     fg = counters = None
 
 NATIVE_SOURCE = Path(__file__).with_name("native_kernels.c")
+CUDA_SOURCE = Path(__file__).with_name("cuda_kernels.cu")
 
 # Workers may still be dropping what a finished call held.
 SETTLE_SECONDS = 1.0
 
 
-def cuda_problem() -> str | None:
-    """Why the ``cuda`` device cannot be tested here, or None."""
+def gpu_problem() -> str | None:
+    """Why nothing can be tested on a real GPU here, or None."""
     if counters is None or not importlib.util.find_spec("fastgraph._core.cuda_graph"):
         return "this build has no cuda modules"
     try:
@@ -42,7 +45,16 @@ def cuda_problem() -> str | None:
     return None if count.value else "the driver sees no device"
 
 
-CUDA_PROBLEM = cuda_problem()
+def load_fake() -> fake_cuda.Fake | None:
+    """The fake driver, for builds with cuda modules on machines without a GPU."""
+    if not GPU_PROBLEM or not importlib.util.find_spec("fastgraph._core.cuda_graph"):
+        return None
+    return fake_cuda.load()
+
+
+GPU_PROBLEM = gpu_problem()
+FAKE = load_fake()
+CUDA_PROBLEM = None if FAKE is not None else GPU_PROBLEM
 DEVICES = ("cpu",) if CUDA_PROBLEM else ("cpu", "cuda")
 
 _outcome = pytest.StashKey[bool]()
@@ -59,27 +71,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-cuda",
         action="store_true",
-        help="fail when the cuda device cannot be tested, instead of leaving its tests out",
+        help="fail when there is no GPU, instead of testing cuda on a fake driver",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--require-cuda") and CUDA_PROBLEM:
-        raise pytest.UsageError(f"--require-cuda: {CUDA_PROBLEM}")
+    if config.getoption("--require-cuda") and GPU_PROBLEM:
+        raise pytest.UsageError(f"--require-cuda: {GPU_PROBLEM}")
 
 
 def pytest_report_header() -> str:
+    if FAKE is not None:
+        return f"devices: {', '.join(DEVICES)} (cuda: a fake driver, for {GPU_PROBLEM})"
     return f"devices: {', '.join(DEVICES)}" + (f" (cuda: {CUDA_PROBLEM})" if CUDA_PROBLEM else "")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests marked ``cuda`` out where there is none."""
-    if not CUDA_PROBLEM:
-        return
-    left_out = [item for item in items if item.get_closest_marker("cuda")]
+    """Leave out what cannot be tested here; ``gpu`` and ``fake`` are kinds of ``cuda``."""
+    for item in items:
+        if item.get_closest_marker("gpu") or item.get_closest_marker("fake"):
+            item.add_marker("cuda")
+    problems = {"cuda": CUDA_PROBLEM, "gpu": GPU_PROBLEM, "fake": FAKE is None}
+    missing = [mark for mark, problem in problems.items() if problem]
+    left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("cuda")]
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -90,10 +108,29 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
     return report
 
 
-@pytest.fixture(scope="session", params=DEVICES)
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(name, marks=[pytest.mark.cuda] if name == "cuda" else []) for name in DEVICES
+    ],
+)
 def device(request: pytest.FixtureRequest) -> str:
     """Each device that this machine can test."""
     return request.param
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is compiled for a GPU does not end up in the user's cache."""
+    if not CUDA_PROBLEM:
+        set_cache_directory = importlib.import_module(
+            "fastgraph.device.cuda.disk"
+        ).set_cache_directory
+        set_cache_directory(tmp_path_factory.mktemp("kernels"))
+        # Loaded once for all tests, not in the one that happens to be the first.
+        helpers = importlib.import_module("fastgraph.device.cuda.backend").open_device(0).helpers
+        assert helpers.set_condition.handle
+        assert helpers.fill8.handle
 
 
 def growth(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
@@ -135,6 +172,8 @@ SIGNATURES = {
     "fill": "float *out, float value, int32_t n",
     "inc": "float *buf, float delta, int32_t n",
     "dims": "int32_t *out",
+    "square": "float *x, uint32_t *turns",
+    "total": "int32_t *out, int32_t value, const int32_t *more",
     "spoil": "float *out, float value",
     "span": "int64_t *clock, int64_t *readings, int32_t us",
     "meet": "int32_t *here, const int32_t *there, int32_t *met, int32_t ms",
@@ -142,15 +181,21 @@ SIGNATURES = {
 
 
 @pytest.fixture(scope="session")
-def native_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """``native_kernels.c``, compiled by the system's C compiler and loaded."""
+def native_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``native_kernels.c``, compiled by the system's C compiler."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "g++"))), None)
     if compiler is None:
         pytest.fail("these tests need a C compiler: cc, gcc or g++")
     library = tmp_path_factory.mktemp("native") / "kernels.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, "-o", str(library), str(NATIVE_SOURCE)], check=True)
-    return ctypes.CDLL(str(library))
+    return library
+
+
+@pytest.fixture(scope="session")
+def native_library(native_path: Path) -> ctypes.CDLL:
+    """The same, loaded."""
+    return ctypes.CDLL(str(native_path))
 
 
 @pytest.fixture(scope="session")
@@ -162,3 +207,20 @@ def native_kernels(native_library: ctypes.CDLL) -> SimpleNamespace:
         return fg.NativeKernel(address, SIGNATURES[name], name=name, owner=native_library)
 
     return SimpleNamespace(**{name: kernel(name) for name in SIGNATURES})
+
+
+@pytest.fixture(scope="session")
+def cuda_kernels(native_path: Path) -> SimpleNamespace:
+    """The same kernels for cuda; on the fake driver they are those of the host."""
+    body = CUDA_SOURCE.read_text() if FAKE is None else native_path.read_bytes()
+    kernels = {
+        name: fg.Kernel(name, cuda=body, signature=signature)
+        for name, signature in SIGNATURES.items()
+    }
+    # Code is loaded once for all: not in the test that happens to be the first.
+    backend = importlib.import_module("fastgraph.device.cuda.backend").open_device(0)
+    for kernel in kernels.values():
+        importlib.import_module("fastgraph.device.cuda.accepted").as_cuda_function(
+            kernel, backend.loader
+        )
+    return SimpleNamespace(**kernels)

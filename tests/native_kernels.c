@@ -89,6 +89,30 @@ void meet(void *const *args, const int32_t dims[6]) {
   if (!*met) __atomic_store_n(here, 0, __ATOMIC_SEQ_CST);
 }
 
+// One turn of a loop: x becomes its square, and there is one turn less to go.
+void square(void *const *args, const int32_t dims[6]) {
+  (void)dims;
+  float *x = *(float *const *)args[0];
+  uint32_t *turns = *(uint32_t *const *)args[1];
+  *x *= *x;
+  --*turns;
+}
+
+// A value and one from memory.
+void total(void *const *args, const int32_t dims[6]) {
+  (void)dims;
+  **(int32_t *const *)args[0] = *(const int32_t *)args[1] + **(const int32_t *const *)args[2];
+}
+
+// How many bytes each parameter takes: a GPU's driver reads that from the code.
+const int32_t add_params[] = {8, 8, 8, 4, -1};
+const int32_t scaled_params[] = {8, 8, 8, 4, 4, -1};
+const int32_t fill_params[] = {8, 4, 4, -1};
+const int32_t inc_params[] = {8, 4, 4, -1};
+const int32_t dims_params[] = {8, -1};
+const int32_t square_params[] = {8, 8, -1};
+const int32_t total_params[] = {8, 4, 8, -1};
+
 // A plain C function: its arguments are its arguments.
 void plain(double *out, float a, int8_t b, const float *x, double c, uint8_t d, int64_t e, float f,
            bool g, double h, float i, float j, double k) {

@@ -13,7 +13,7 @@ from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
 from fastgraph._core.buffer cimport Block, Block_borrow, Buffer, Memory
-from fastgraph._core.counters cimport DEVICE_BYTES, PINNED_BYTES, counters_add
+from fastgraph._core.counters cimport BLOCKS, DEVICE_BYTES, PINNED_BYTES, counters_add
 from fastgraph._core.dlpack cimport DL_CPU, DL_CUDA, DL_CUDA_HOST, dlpack_capsule
 from fastgraph._core.driver cimport (
     copy_async, copy_spec, driver_idle, driver_is_poisoned, event_record, host_allocate, host_free,
@@ -105,6 +105,7 @@ cdef class DeviceMemory(GpuMemory):
 
     def __dealloc__(self):
         if self.ptr:
+            counters_add(BLOCKS, -1)
             counters_add(DEVICE_BYTES, -<Py_ssize_t> self.nbytes)
             release(self.device, self.ptr, False)
 
@@ -116,6 +117,7 @@ cdef class PinnedMemory(GpuMemory):
 
     def __dealloc__(self):
         if self.ptr:
+            counters_add(BLOCKS, -1)
             counters_add(PINNED_BYTES, -<Py_ssize_t> self.nbytes)
             release(self.device, self.ptr, True)
 
@@ -185,6 +187,7 @@ def allocate(CudaDevice device not None, size_t nbytes):
         ptr = memory_allocate(context, size)
     memory.ptr = ptr
     memory.nbytes = nbytes
+    counters_add(BLOCKS, 1)
     counters_add(DEVICE_BYTES, nbytes)
     Transfer_clear(device, memory.ptr, nbytes)
     return Block_borrow(memory.ptr, nbytes, memory)
@@ -210,6 +213,7 @@ def allocate_pinned(CudaDevice device not None, size_t nbytes):
         memset(<void *> ptr, 0, size)
     memory.ptr = ptr
     memory.nbytes = nbytes
+    counters_add(BLOCKS, 1)
     counters_add(PINNED_BYTES, nbytes)
     return Block_borrow(memory.ptr, nbytes, memory)
 

@@ -72,6 +72,7 @@ cdef int module_global(uintptr_t context, uintptr_t module, const char *name, ui
                        size_t *nbytes) except -1
 # (function, name) of what the kernel of a library is on this device.
 cdef tuple kernel_function(uintptr_t context, uintptr_t kernel)
+cdef str function_name(uintptr_t context, uintptr_t function)
 cdef int function_attribute(uintptr_t context, uintptr_t function, int attribute) except? -1
 cdef int function_set_attribute(uintptr_t context, uintptr_t function, int attribute,
                                 int value) except -1

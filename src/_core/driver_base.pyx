@@ -67,6 +67,10 @@ cdef int fail(int code, uintptr_t context, const char *what) except -1:
             f"{place(context)} is lost: {what.decode()} found {answer}. Work that was handed to "
             "it before did that; nothing works on it from now on until the process ends",
             code, name)
+    if code == cu.CUDA_ERROR_NOT_PERMITTED:
+        raise GraphError(
+            f"{what.decode()}: inside a host function of a graph nothing may be asked of the device; "
+            "copy what it looks at to memory of create_host_buffer in a node before it")
     if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemoryError(f"{attempt(what, context)}: {answer}", code, name)
     hint = ""
@@ -512,13 +516,20 @@ cdef int module_global(uintptr_t context, uintptr_t module, const char *name, ui
 
 cdef tuple kernel_function(uintptr_t context, uintptr_t kernel):
     cdef cu.CUfunction function = NULL
-    cdef const char *name = NULL
     cdef Scope scope
     enter(&scope, context)
     check(cu.cuKernelGetFunction(&function, <cu.CUkernel> kernel), context,
           "looking for the function of a kernel")
-    check(cu.cuFuncGetName(&name, function), context, "asking for the name of a kernel")
-    return <uintptr_t> function, name.decode()
+    return <uintptr_t> function, function_name(context, <uintptr_t> function)
+
+
+cdef str function_name(uintptr_t context, uintptr_t function):
+    cdef const char *name = NULL
+    cdef Scope scope
+    enter(&scope, context)
+    check(cu.cuFuncGetName(&name, <cu.CUfunction> function), context,
+          "asking for the name of a kernel")
+    return name.decode()
 
 
 cdef int function_attribute(uintptr_t context, uintptr_t function, int attribute) except? -1:

@@ -7,13 +7,20 @@ import pytest
 import fastgraph as fg
 
 
-@pytest.fixture
+# Of the module, since pytest keeps a test's own fixtures alive while leaks are looked for.
+@pytest.fixture(scope="module")
 def ctx(device: str) -> fg.DeviceContext:
     """A context on the device under test."""
     return fg.DeviceContext(device)
 
 
 @pytest.fixture
-def kernels(device: str, native_kernels):
+def host() -> fg.DeviceContext:
+    """The cpu, for what no other device has: Python kernels, plain C functions."""
+    return fg.DeviceContext("cpu")
+
+
+@pytest.fixture
+def kernels(device: str, request: pytest.FixtureRequest):
     """The kernels ``add scaled fill inc dims`` for the device under test."""
-    return native_kernels
+    return request.getfixturevalue("native_kernels" if device == "cpu" else "cuda_kernels")

@@ -100,9 +100,9 @@ def test_a17_builds(ctx):
     stats = cache.stats
     assert (stats.hits, stats.misses, stats.builds, stats.evictions) == (2, 2, 2, 0)
     assert stats.live_graphs == 2
-    key = cache.make_key(build, key=1)
+    key = cache.make_key(build, key=1, context=ctx)
     assert cache.lookup(key) is not None
-    assert cache.lookup(cache.make_key(build, key=3)) is None
+    assert cache.lookup(cache.make_key(build, key=3, context=ctx)) is None
     with pytest.raises(fg.InputError, match="make_key"):
         cache.lookup("x")
 
@@ -242,7 +242,7 @@ def test_a18_eviction_by_count(ctx):
     make = lambda tag: fg.DeviceGraph.create(ctx, build, cache=cache, key=tag)  # noqa: E731
     kept = [make(tag) for tag in (0, 1, 2, 0, 3)]
     # 1 was used longest ago.
-    keys = [cache.make_key(build, key=tag) for tag in range(4)]
+    keys = [cache.make_key(build, key=tag, context=ctx) for tag in range(4)]
     assert [cache.lookup(key) is not None for key in keys] == [True, False, True, True]
     assert cache.stats.evictions == 1
     kept[1].replay()
@@ -269,7 +269,7 @@ def test_a18_eviction_by_bytes(ctx):
             fg.DeviceGraphCache(**bad)
 
 
-def test_a18_none_in_flight_goes(ctx):
+def test_a18_none_in_flight_goes(host):
     cache, started, go = fg.DeviceGraphCache(max_graphs=1), threading.Event(), threading.Event()
     states = []
 
@@ -282,18 +282,18 @@ def test_a18_none_in_flight_goes(ctx):
     def build(b):
         b.add_function(kernel)
 
-    graph = fg.DeviceGraph.create(ctx, build, cache=cache)
+    graph = fg.DeviceGraph.create(host, build, cache=cache)
     thread = threading.Thread(target=graph.replay)
     thread.start()
     assert started.wait(30)
-    other = fg.DeviceGraph.create(ctx, lambda b: b.add_empty(), cache=cache)
-    states.append(cache.lookup(cache.make_key(build)))
+    other = fg.DeviceGraph.create(host, lambda b: b.add_empty(), cache=cache)
+    states.append(cache.lookup(cache.make_key(build, context=host)))
     go.set()
     thread.join()
     assert states[0] is not None
     assert other.nodes
     states.clear()
-    fg.DeviceGraph.create(ctx, lambda b: [b.add_empty(), b.add_empty()], cache=cache)
+    fg.DeviceGraph.create(host, lambda b: [b.add_empty(), b.add_empty()], cache=cache)
     assert cache.stats.live_graphs == 1
 
 

@@ -102,7 +102,7 @@ def test_a13_wrong_inputs_change_nothing(ctx, kernels):
             with pytest.raises(fg.InputError):
                 act(*bad)
         assert (graph.run()[0] == 2).all()
-    with pytest.raises(fg.UnsupportedError, match="stream"):
+    with pytest.raises((fg.UnsupportedError, fg.InputError), match="stream"):
         graph.replay(np.ones(8, "f4"), stream=object())
     with pytest.raises(fg.InputError, match="no scalar or pointer 'bad'"):
         graph.replay(np.ones(8, "f4"), bad=3)

@@ -134,7 +134,7 @@ def test_what_looks_like_a_buffer(ctx, kernels, kind):
 def test_buffer_of_another_device(ctx):
     there = Scratch((4,), np.dtype("f4"), "cuda:7")
     for act in (lambda b: b.add_memset(there, 1.0), lambda b: b.add_output(there)):
-        refused(ctx, act, fg.InputError, "is on cuda:7, the graph on cpu")
+        refused(ctx, act, fg.InputError, f"is on cuda:7, the graph on {ctx.device}")
 
 
 def read_only():
@@ -326,16 +326,20 @@ def test_names(ctx, name):
 
 
 @pytest.mark.parametrize("f", [None, 5, print, "fill", ctypes.CFUNCTYPE(None)(lambda: None)])
-def test_functions(ctx, f):
-    refused(ctx, lambda b: b.add_function(f), fg.UnsupportedError, "NativeKernel")
+def test_functions(host, f):
+    refused(host, lambda b: b.add_function(f), fg.UnsupportedError, "NativeKernel")
 
 
 @pytest.mark.parametrize(
     "option", [{"cluster_dim": 2}, {"shared_mem_bytes": 1}, {"cooperative": True}], ids=str
 )
-def test_what_the_device_cannot_do(ctx, kernels, option):
-    x = ctx.create_buffer(N)
-    refused(ctx, lambda b: b.add_function(kernels.fill, x, 1.0, N, **option), fg.UnsupportedError)
+def test_what_the_device_cannot_do(host, native_kernels, option):
+    x = host.create_buffer(N)
+    refused(
+        host,
+        lambda b: b.add_function(native_kernels.fill, x, 1.0, N, **option),
+        fg.UnsupportedError,
+    )
 
 
 @pytest.mark.parametrize(
@@ -535,7 +539,7 @@ def kernel_of(function):
     return fg.NativeKernel(ctypes.cast(called, ctypes.c_void_p).value, "", owner=called)
 
 
-def test_a_kernel_that_enters_its_own_graph(ctx):
+def test_a_kernel_that_enters_its_own_graph(host):
     graphs, seen = [], []
 
     def enter():
@@ -547,33 +551,33 @@ def test_a_kernel_that_enters_its_own_graph(ctx):
         graphs[0].clone()
         gc.collect()
 
-    graphs.append(build_one(ctx, lambda b: b.add_function(kernel_of(enter))))
+    graphs.append(build_one(host, lambda b: b.add_function(kernel_of(enter))))
     graphs[0].replay()
     assert len(seen) == 2
     assert all("running in this very thread" in message for message in seen)
     graphs.clear()
 
 
-def test_a_kernel_that_closes_its_own_graph(ctx):
+def test_a_kernel_that_closes_its_own_graph(host):
     graphs = []
 
     def close():
         graphs.pop().close()
         gc.collect()
 
-    graphs.append(build_one(ctx, lambda b: b.add_function(kernel_of(close))))
+    graphs.append(build_one(host, lambda b: b.add_function(kernel_of(close))))
     graphs[0].replay()
     assert graphs == []
 
 
-def test_closed_while_another_thread_replays(ctx):
+def test_closed_while_another_thread_replays(host):
     started, go = threading.Event(), threading.Event()
 
     def wait():
         started.set()
         go.wait(20)
 
-    graph = build_one(ctx, lambda b: b.add_function(kernel_of(wait)))
+    graph = build_one(host, lambda b: b.add_function(kernel_of(wait)))
     thread = threading.Thread(target=graph.replay)
     thread.start()
     assert started.wait(20)
@@ -630,7 +634,7 @@ def test_another_thread_may_not_build(ctx):
     assert caught == ["a builder belongs to the thread of its build callback"]
 
 
-def test_a_kernel_owns_its_arguments(ctx, tmp_path):
+def test_a_kernel_owns_its_arguments(host, tmp_path):
     """What a kernel does to its by-value arguments is seen by no later call and no clone."""
     source, library = tmp_path / "dec.c", tmp_path / "dec.so"
     source.write_text(
@@ -643,8 +647,8 @@ def test_a_kernel_owns_its_arguments(ctx, tmp_path):
     loaded = ctypes.CDLL(str(library))
     address = ctypes.cast(loaded.dec, ctypes.c_void_p).value
     kernel = fg.NativeKernel(address, "float *out, int n", "dec", loaded)
-    x = ctx.create_buffer(1)
-    graph = fg.DeviceGraph.create(ctx, lambda b: b.add_function(kernel, x, 5))
+    x = host.create_buffer(1)
+    graph = fg.DeviceGraph.create(host, lambda b: b.add_function(kernel, x, 5))
     for each in (graph, graph, graph.clone(), graph):
         each.replay()
         assert x.numpy()[0] == 5

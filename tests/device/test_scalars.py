@@ -48,20 +48,13 @@ def test_a29_wrong_scalars_change_nothing(ctx, kernels):
     assert (graph.run()[0] == 1).all()
 
 
-def read_scalar(grid, block, out, node, memory):
-    """What a Python kernel sees of both kinds."""
-    assert isinstance(node, np.int32)
-    out[...] = node + memory[0]
-
-
-def test_a29_in_nodes_and_in_memory(ctx):
-    x = ctx.create_buffer(4, "int32")
-    kernel = fg.Kernel("read", cpu=read_scalar)
+def test_a29_in_nodes_and_in_memory(ctx, kernels):
+    x = ctx.create_buffer(1, "int32")
 
     def build(b):
         node = b.scalar("node", "int32", 10)
         memory = b.scalar("memory", "int32", 1, where="memory")
-        b.add_function(kernel, fg.Out(x), node, memory)
+        b.add_function(kernels.total, x, node, memory)
         b.add_output(x)
 
     graph = fg.DeviceGraph.create(ctx, build)
@@ -199,9 +192,9 @@ def test_hazards_see_through_pointers(ctx, kernels):
         fg.DeviceGraph.create(ctx, build)
 
 
-def test_a_scalar_after_a_node_that_raises(ctx):
+def test_a_scalar_after_a_node_that_raises(host):
     """The value of a call ends with the call, also of one that failed."""
-    x = ctx.create_buffer(1)
+    x = host.create_buffer(1)
 
     def body(grid, block, out, v):
         out[0] = v
@@ -211,7 +204,7 @@ def test_a_scalar_after_a_node_that_raises(ctx):
     def build(b):
         b.add_function(fg.Kernel("k", cpu=body), fg.Out(x), b.scalar("v", "float32", 1.0))
 
-    graph = fg.DeviceGraph.create(ctx, build)
+    graph = fg.DeviceGraph.create(host, build)
     with pytest.raises(ValueError, match="mine"):
         graph.replay(v=2.0)
     graph.replay()
@@ -379,12 +372,12 @@ def test_verify_copies_what_shares_bytes_as_one(ctx, kernels):
     assert (y.numpy() == 4).all()
 
 
-def test_a20_everything_dropped(ctx):
+def test_a20_everything_dropped(host):
     """What the graph names lives as long as the graph, whatever else is let go."""
-    out = ctx.create_buffer(4)
+    out = host.create_buffer(4)
 
     def make():
-        here, host = ctx.to_device(np.full(4, 2, "f4")), np.full(4, 3, "f4")
+        here, host = host.to_device(np.full(4, 2, "f4")), np.full(4, 3, "f4")
         raw = np.full(4, 4, "f4")
 
         def add_up(grid, block, total, *parts):
@@ -396,7 +389,7 @@ def test_a20_everything_dropped(ctx):
             pointer = b.pointer("p", here)
             b.add_function(kernel, fg.Out(out), fg.In(x), fg.In(pointer), fg.In(host), place)
 
-        return fg.DeviceGraph.create(ctx, build, np.ones(4, "f4"))
+        return fg.DeviceGraph.create(host, build, np.ones(4, "f4"))
 
     graph = make()
     gc.collect()

@@ -250,17 +250,19 @@ def test_a20_lifetimes(device, ctx, kernels):
     assert len(kept) == 50
 
 
-def test_a20_the_kernel_and_its_library_stay(ctx, kernels):
+def test_a20_the_kernel_and_its_library_stay(host, native_kernels):
     class Owner:
         pass
 
     def graph_of(owner):
-        kernel = fg.NativeKernel(kernels.fill.pointer, kernels.fill.signature, owner=owner)
+        kernel = fg.NativeKernel(
+            native_kernels.fill.pointer, native_kernels.fill.signature, owner=owner
+        )
         return fg.DeviceGraph.create(
-            ctx, lambda b: b.add_function(kernel, x, 4.0, N, grid_dim=4, block_dim=256)
+            host, lambda b: b.add_function(kernel, x, 4.0, N, grid_dim=4, block_dim=256)
         )
 
-    x, owner = ctx.create_buffer(N), Owner()
+    x, owner = host.create_buffer(N), Owner()
     alive = weakref.ref(owner)
     graph = graph_of(owner)
     del owner
@@ -396,8 +398,8 @@ def test_a24_replays_of_one_graph_are_serialised(ctx, kernels):
     assert sorted(seen) == list(range(1, 1001))
 
 
-def test_a24_clones_overlap(ctx):
-    """Two kernels that wait for each other end only where both run at once."""
+def test_a24_clones_overlap(host):
+    """Two native_kernels that wait for each other end only where both run at once."""
     meeting, met = threading.Barrier(2, timeout=20), []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -408,7 +410,7 @@ def test_a24_clones_overlap(ctx):
             met.append("alone")
 
     kernel = fg.NativeKernel(ctypes.cast(meet, ctypes.c_void_p).value, "", owner=meet)
-    graph = fg.DeviceGraph.create(ctx, lambda b: b.add_function(kernel))
+    graph = fg.DeviceGraph.create(host, lambda b: b.add_function(kernel))
     clone = graph.clone()
     threads = [threading.Thread(target=g.replay) for g in (graph, clone)]
     for thread in threads:
@@ -436,9 +438,9 @@ def test_a28_unordered_writes(ctx, kernels):
     fg.DeviceGraph.create(ctx, one_writes, check=False).replay()
 
 
-def test_a28_views_of_one_memory(ctx):
+def test_a28_views_of_one_memory(host):
     """Slices, NumPy views and arrays over one foreign buffer are known to share bytes."""
-    x, shared = ctx.create_buffer(8, "u1"), bytearray(16)
+    x, shared = host.create_buffer(8, "u1"), bytearray(16)
     array = np.arange(16, dtype="u1")
     pairs = [
         (x[0:4], x[2:6], True),
@@ -459,8 +461,8 @@ def test_a28_views_of_one_memory(ctx):
 
         if share:
             with pytest.raises(fg.HazardError):
-                fg.DeviceGraph.create(ctx, build)
-        graph = fg.DeviceGraph.create(ctx, build, check=not share and "known")
+                fg.DeviceGraph.create(host, build)
+        graph = fg.DeviceGraph.create(host, build, check=not share and "known")
         graph.replay()
         assert (np.asarray(two) == 2).all()
 

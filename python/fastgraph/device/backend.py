@@ -120,6 +120,10 @@ class Backend(ABC):
     def launch(self, work: Work, stream: Any) -> None:
         """Do now, or enqueue, what `function_work` returned for places that are memory."""
 
+    def capture(self, builder: Any, dependencies: tuple[Any, ...], keep: tuple[object, ...]) -> Any:
+        """Return the capture of foreign work as a node; with the capability ``capture``."""
+        raise NotImplementedError
+
     def compile_function(self, source: str, name: str, signature: Any) -> Any:
         """Compile a kernel; for devices with the capability ``device_kernels``."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 import numpy.typing as npt
 
@@ -356,10 +356,37 @@ class DeviceGraphBuilder(Gatherer):
         node._tell_outputs(inlined.outputs)
         return node
 
-    def capture(self, dependencies: Iterable[Node] = (), keep: Iterable[object] = ()) -> NoReturn:
-        """Record the work of a foreign stream: UnsupportedError on cpu, which has no streams."""
+    def capture(self, dependencies: Iterable[Node] = (), keep: Iterable[object] = ()) -> Any:
+        """Record what others enqueue on a stream as one node.
+
+        Parameters
+        ----------
+        dependencies : iterable of Node
+        keep : iterable of object
+            Kept alive as long as the graph. The memory that the work names is the caller's to
+            keep otherwise: nothing here sees it.
+
+        Returns
+        -------
+        context manager
+            Inside ``with``, ``stream`` is where the work goes (an object with
+            ``__cuda_stream__``); after it, ``node`` stands for all of it.
+
+        Raises
+        ------
+        UnsupportedError
+            On cpu, which has no streams.
+        GraphError
+            On leaving: the capture was spoilt, most often by a thread that waited for the whole
+            device meanwhile. Nothing was added.
+        ScopeError
+            The build is over.
+        """
         self._check_open()
-        raise UnsupportedError("capture: the cpu has no streams whose work could be captured")
+        backend = self.context._backend
+        backend.require("capture", "capture")
+        self._ids(dependencies := as_nodes(dependencies))
+        return backend.capture(self, dependencies, tuple(keep))
 
     @overload
     def region(self, work: None = None, dependencies: Iterable[Node] = ()) -> Region: ...
@@ -643,3 +670,12 @@ class DeviceGraphBuilder(Gatherer):
         self._region = None
         self._pending = []
         self._shared.clear()
+
+
+def as_nodes(dependencies: Iterable[Node]) -> tuple[Node, ...]:
+    """Return what a caller gives as dependencies, whatever the iterable."""
+    if isinstance(dependencies, Node):
+        return (dependencies,)
+    if not isinstance(dependencies, Iterable):
+        raise GraphError(f"dependencies are nodes, not {type(dependencies).__name__}")
+    return tuple(dependencies)

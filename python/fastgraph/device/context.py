@@ -402,6 +402,12 @@ class DeviceContext:
     def __exit__(self, *exc: object) -> None:
         self.synchronize()
 
+    def __copy__(self) -> DeviceContext:
+        return self
+
+    def __deepcopy__(self, memo: object) -> DeviceContext:
+        return self
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceContext):
             return NotImplemented

@@ -80,17 +80,23 @@ class HostState(GraphState):
         for name, cell in self.cells.items():
             cell[...] = self.defaults[name]
 
+    def _begin(self, stream: Any) -> None:
+        """All is done when the call that gave it returns."""
+
     def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
         for twin, array in zip(self.twins, arrays, strict=True):
             twin[...] = np.asarray(array)
 
-    def _store(self, values: Mapping[str, Any], stream: Any) -> None:
+    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
         for name, value in values.items():
             held, (memory, _) = self.names[name]
             if isinstance(held, PointerSlot):
                 self.executable.bind(memory, value.block, value.offset, held=True)
             else:
                 self.cells[name][...] = value
+
+    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
+        self._store({name: self.defaults[name] for name in values}, stream, False)
 
     def _execute(self, stream: Any) -> None:
         self.executable.run(held=True)

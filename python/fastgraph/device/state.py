@@ -204,12 +204,14 @@ class GraphState(ABC):
                     "replay() without inputs is for the handle that gave the last ones; another "
                     "caller has filled the inputs since, or nobody has: give them"
                 )
+            self._begin(stream)
             if live:
                 self._fill(arrays, stream)
                 self.filled_by = token
             self.busy = True
             try:
-                self._store(values, stream)
+                if values:
+                    self._store(values, stream, True)
                 if order is not None:
                     self.run_in_order(order)
                 elif self.verify_left:
@@ -220,7 +222,8 @@ class GraphState(ABC):
                     self._execute(stream)
                 return None if collect is None else collect()
             finally:
-                self._store({name: self.defaults[name] for name in values}, stream)
+                if values:
+                    self._restore(values, stream)
                 self.busy = False
 
         return self.executable.locked(work)
@@ -231,7 +234,9 @@ class GraphState(ABC):
 
         def work() -> None:
             self.defaults = {**self.defaults, **values}
-            self._store(values, self.stream_of(None))
+            stream = self.stream_of(None)
+            self._begin(stream)
+            self._store(values, stream, False)
 
         self.executable.locked(work)
 
@@ -298,12 +303,20 @@ class GraphState(ABC):
         """Get ready what fills inputs and stores values, once the memories are known."""
 
     @abstractmethod
+    def _begin(self, stream: Any) -> None:
+        """Let what is enqueued on `stream` from now on come after all that was enqueued."""
+
+    @abstractmethod
     def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
         """Copy live arrays to the twins."""
 
     @abstractmethod
-    def _store(self, values: Mapping[str, Any], stream: Any) -> None:
-        """Let the next run have these values of scalars and pointers."""
+    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
+        """Let the next run, or all from now on, have these values of scalars and pointers."""
+
+    @abstractmethod
+    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
+        """Let the runs after the next have the defaults again of what one run had otherwise."""
 
     @abstractmethod
     def _execute(self, stream: Any) -> None:

@@ -1,0 +1,191 @@
+"""Device graphs on a GPU: work is enqueued, inputs are staged, scalars lie in nodes or travel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph._core import buffer, cuda_graph, cuda_work
+from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.cuda_graph import CudaGraph
+from fastgraph._core.record import Record
+from fastgraph._core.stream import Stream
+from fastgraph.device.pending import PointerSlot, Scalar, Work
+from fastgraph.device.state import GraphState, Place, Version
+
+if TYPE_CHECKING:
+    from fastgraph.device.cuda.backend import CudaBackend
+
+__all__ = ["CudaState"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class CudaState(GraphState):
+    """What the handles of a graph on a GPU share."""
+
+    executable: CudaGraph
+
+    @property
+    def gpu(self) -> CudaBackend:
+        """CudaBackend: the device."""
+        found: Any = self.backend
+        return found
+
+    @property
+    def running(self) -> bool:
+        """bool: a replay is under way, or is not known to be done."""
+        return self.busy or not self.executable.idle
+
+    @property
+    def rebuilds(self) -> int:
+        """int: how often the driver refused an update, so that a new executable was made."""
+        return self.executable.rebuilds
+
+    def upload(self) -> None:
+        """Bring the executable to the device and wait."""
+        self.executable.upload(self.stream_of(None))
+
+    def stream_of(self, stream: Any) -> Stream:
+        """Return a stream, by default the one of the graph's context."""
+        if stream is None:
+            found: Stream = self.context.stream
+            return found
+        return self.gpu.as_stream(stream)
+
+    def collect(self, out: Sequence[_Array] | None, stream: Any = None) -> tuple[_Array, ...]:
+        """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
+        pairs = [
+            (host, device)
+            for host, device in zip(self._results(), self._output_buffers(), strict=True)
+            if host is not device
+        ]
+        cuda_work.copy(stream, pairs)
+        self.executable.wait()
+        arrays = []
+        for i, host in enumerate(self._results()):
+            view = np.asarray(host)
+            if out is None:
+                arrays.append(np.array(view))
+            else:
+                out[i][...] = view
+                arrays.append(out[i])
+        return tuple(arrays)
+
+    def _output_buffers(self) -> list[Buffer]:
+        return [self._buffer(*place) for place in self.outputs]
+
+    def _results(self) -> list[Buffer]:
+        """Where each output can be read on the host: pinned memory, kept for the next run."""
+        if self._pinned is None:
+            total, places = 0, []
+            for found in self._output_buffers():
+                places.append(total)
+                total += 0 if found.host_visible else -(-found.nbytes // 64) * 64
+            block = self.gpu.allocate_host(total)
+            self._pinned = [
+                found
+                if found.host_visible
+                else buffer.view(block, at, found.shape, found.dtype, found.device)
+                for found, at in zip(self._output_buffers(), places, strict=True)
+            ]
+        return self._pinned
+
+    def _program(self, record: Record) -> None:
+        return None
+
+    def _instantiate(self, program: None, record: Record, blocks: Sequence[Place]) -> CudaGraph:
+        return cuda_graph.instantiate(
+            record,
+            list(blocks),
+            self.gpu.gpu,
+            self.context.stream,
+            self.gpu.helpers,
+            lock=self.shared.lock,
+            last_use=self.shared.last_use,
+            scalars=self._node_values(self.defaults),
+        )
+
+    def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+        self.executable.take(record, list(blocks), held=True)
+        self.version = Version(record, None, tuple(works), tuple(blocks))
+
+    def _attach(self) -> None:
+        self._pinned: list[Buffer] | None = None
+        self.twins = [self._buffer(*place) for place in self.twin_places]
+        self.cells = {
+            name: self._buffer(*where, (), held.dtype)
+            for name, (held, where) in self.names.items()
+            if isinstance(held, Scalar) and held.where == "memory"
+        }
+        for name, cell in self.cells.items():
+            cell.copy_from(self.defaults[name])
+
+    def _begin(self, stream: Any) -> None:
+        self.shared.last_use.order(stream)
+
+    def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
+        hosted, there = [], []
+        for twin, array in zip(self.twins, arrays, strict=True):
+            (there if isinstance(array, Buffer) else hosted).append((twin, array))
+        if hosted:
+            cuda_work.upload(stream, self.gpu.staging, hosted)
+        if there:
+            cuda_work.copy(stream, there)
+
+    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
+        in_nodes = self._node_values(values)
+        if in_nodes:
+            self.executable.set_scalars(in_nodes, once=once, held=True)
+        in_memory = [(cell, values[name]) for name, cell in self.cells.items() if name in values]
+        if in_memory:
+            cuda_work.upload(stream, self.gpu.staging, in_memory)
+        for name, value in values.items():
+            held, (memory, _) = self.names[name]
+            if isinstance(held, PointerSlot):
+                self.executable.rebind(memory, value.block, value.offset, held=True)
+
+    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
+        # What lies in nodes goes back by itself, before the next launch.
+        self._store(
+            {
+                name: self.defaults[name]
+                for name in values
+                if isinstance(self.names[name][0], PointerSlot)
+                or self.names[name][0].where == "memory"
+            },
+            stream,
+            False,
+        )
+
+    def _execute(self, stream: Any) -> None:
+        self.executable.launch_held(stream)
+
+    def _finish(self, stream: Any) -> None:
+        self.executable.launch_held(stream)
+        self.executable.wait()
+
+    def _run_node(self, executable: CudaGraph, node: int) -> None:
+        executable.run_subset([node], held=True)
+
+    def _copy_values(self, twin: CudaGraph, values: Mapping[str, Any]) -> None:
+        in_nodes = self._node_values({**self.defaults, **values})
+        if in_nodes:
+            twin.set_scalars(in_nodes, held=True)
+
+    def _node_values(self, values: Mapping[str, Any]) -> dict[tuple[int, int], bytes]:
+        """Values of scalars in nodes, by memory and offset."""
+        found = {}
+        for name, value in values.items():
+            held, where = self.names[name]
+            if isinstance(held, Scalar) and held.where == "node":
+                found[where] = value.tobytes()
+        return found
+
+    def _buffer(
+        self, memory: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Buffer:
+        place: tuple[Block, int] = self.version.blocks[memory]
+        return buffer.view(place[0], place[1] + offset, shape, dtype, self.context.device)

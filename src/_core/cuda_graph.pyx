@@ -1,0 +1,636 @@
+# cython: language_level=3
+"""The executable of a GPU: one driver graph, launched with one call.
+
+What a node becomes is in `cuda_nodes`, how they become a graph and are updated in `cuda_build`;
+here is what runs, when, and what has to stay alive for it.
+"""
+
+import logging
+import warnings
+
+cimport cython
+
+from fastgraph._core.buffer cimport Block
+from fastgraph._core.cuda_build cimport (
+    DriverGraph, DriverGraph_create, DriverGraph_diff, DriverGraph_know, DriverGraph_move,
+    DriverGraph_push, DriverGraph_store)
+from fastgraph._core.cuda_host cimport (
+    HostFaults_create, HostFaults_raise, host_inside, host_refuse)
+from fastgraph._core.cuda_nodes cimport (
+    CHILD_NODE, Maker, Places, Places_create, Shadow, blame, look, place)
+from fastgraph._core.cuda_retired cimport Retired_add, Retired_clear, Retired_create
+from fastgraph._core.driver cimport (
+    driver_idle, exec_launch, exec_upload, stream_capturing)
+from fastgraph._core.executable cimport Executable
+from fastgraph._core.lock cimport (
+    GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
+from fastgraph._core.record cimport Record
+from fastgraph._core.stream cimport (
+    CudaDevice, LastUse, LastUse_before, Stream, Stream_mark, Stream_wait, keeps_gil)
+
+from fastgraph._core.cuda_build import Rebuild
+from fastgraph.errors import (
+    ContextPoisonedError, FastGraphError, FastGraphWarning, GraphError, UnsupportedError)
+
+cdef extern from "Python.h":
+    void PyErr_SetInterrupt()
+
+LOGGER = logging.getLogger("fastgraph")
+
+# Graphs that were dropped inside a host function, where the driver cannot be called.
+POSTPONED = []
+# What a driver takes for an executable and for each of its nodes: it does not tell, and keeps
+# what destroyed ones took, so its free memory does not tell either.
+cdef size_t EXECUTABLE_BYTES = 112 << 10
+cdef size_t NODE_BYTES = 6 << 10
+
+
+@cython.no_gc_clear
+cdef class CudaGraph(Executable):
+    """A record bound to memory of a GPU, in a driver graph of its own.
+
+    Made by `instantiate`. ``stream`` is where `replay` launches, ``rebuilds`` how often a change
+    needed another executable.
+    """
+
+    def __cinit__(self):
+        self.context = 0
+        self.executable = 0
+        self.needs_care = True
+        self.rebuilds = 0
+        self.once_used = False
+
+    def __del__(self):
+        # A finalizer, because the collector runs these before it empties the lists in which the
+        # nodes are: until the last launch is done, the driver may call functions and read memory
+        # that this object keeps. No lock: nobody else has it, but a pool's lock may be taken.
+        cdef bint interrupted = False
+        problem = None
+        if not self.executable:
+            return
+        if host_inside():
+            POSTPONED.append(self)       # here the driver cannot be called
+            return
+        while True:
+            try:
+                CudaGraph_settle(self)
+                break
+            except KeyboardInterrupt:
+                interrupted = True       # freeing what runs would be worse than a late Ctrl-C
+            except BaseException as error:
+                problem = error
+                break
+        self.let_go()
+        if interrupted:
+            PyErr_SetInterrupt()
+        if problem is not None:
+            warnings.warn(f"a graph could not be waited for: {problem}", FastGraphWarning,
+                          stacklevel=1)
+
+    cdef bint is_gone(self):
+        return driver_idle(self.context)
+
+    @property
+    def closed(self):
+        """bool: `close` was called."""
+        return self.executable == 0
+
+    @property
+    def handle(self):
+        """int: the driver's graph, to look at."""
+        CudaGraph_check_open(self)
+        return self.built.graph
+
+    @property
+    def idle(self):
+        """bool: no run is under way that is not known to be done."""
+        return self.used is None or CudaGraph_is_idle(self)
+
+    @property
+    def node_count(self):
+        """int: nodes of the driver, those in bodies and in foreign graphs included."""
+        CudaGraph_check_open(self)
+        return self.built.n_nodes
+
+    @property
+    def nbytes_estimate(self):
+        """int: about how many bytes the driver takes for the graph and its executable."""
+        CudaGraph_check_open(self)
+        return EXECUTABLE_BYTES + NODE_BYTES * self.built.n_nodes
+
+    # ---- launches
+
+    cdef int replay(self) except -1:
+        return CudaGraph_replay(self, self.stream)
+
+    def replay_on(self, Stream stream not None):
+        """Enqueue one run on `stream`, behind the last one wherever that was.
+
+        Raises
+        ------
+        GraphError
+            The graph is closed, or the stream is being captured.
+        Exception
+            What a host function of an earlier run raised; nothing is enqueued then.
+        """
+        CudaGraph_check_stream(self, stream)
+        CudaGraph_replay(self, stream)
+
+    def launch_held(self, Stream stream=None):
+        """`replay_on` for work of `locked`."""
+        self.check_held()
+        if stream is None:
+            stream = self.stream
+        else:
+            CudaGraph_check_stream(self, stream)
+        CudaGraph_launch(self, stream)
+
+    def upload(self, Stream stream=None):
+        """Bring what the executable needs to the device, so that the first launch need not."""
+        if stream is None:
+            stream = self.stream
+        CudaGraph_check_stream(self, stream)
+        GraphLock_take(self.lock)
+        try:
+            CudaGraph_check_open(self)
+            LastUse_before(self.last_use, stream)
+            exec_upload(self.context, self.executable, stream.handle)
+            Stream_mark(stream)
+            self.used = stream
+        finally:
+            GraphLock_give(self.lock)
+
+    def wait(self):
+        """Wait until the last run is done; raises what a host function of it raised."""
+        if self.used is not None:
+            Stream_wait(self.used, False)
+        HostFaults_raise(self.faults)
+
+    def close(self):
+        """Wait for the last run and free the executable; again and again."""
+        if not self.executable:
+            return
+        GraphLock_take(self.lock)
+        try:
+            CudaGraph_settle(self)
+            self.let_go()
+        finally:
+            GraphLock_give(self.lock)
+
+    cdef int let_go(self) except -1:
+        for single in (self.singles or {}).values():
+            single.close()
+        self.singles = {}
+        self.executable = 0
+        self.needs_care = True
+        self.built = None
+        Retired_clear(self.retired)
+        self.places = None
+        self.record = None
+        self.nodes = None
+        self.used = None
+        return 0
+
+    # ---- values and addresses
+
+    def set_scalars(self, dict values not None, bint once=False, bint held=False):
+        """Give kernels that take scalars by value other values; does not wait for anything.
+
+        Parameters
+        ----------
+        values : dict of (int, int) to bytes
+            Memory and offset of the operand that stands for the scalar, and its bytes. What it
+            is already costs nothing.
+        once : bool, default False
+            For the next launch alone: before the one after that it becomes what it was.
+
+        Raises
+        ------
+        GraphError
+            A value has another size. Everything is as it was.
+        """
+        CudaGraph_enter(self, held)
+        try:
+            CudaGraph_store(self, values, once)
+        finally:
+            CudaGraph_leave(self, held)
+
+    def rebind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0,
+               bint held=False):
+        """Put `memory` at byte `offset` of `block`, which is kept alive; does not wait.
+
+        Raises
+        ------
+        GraphError
+            No such memory, or the block is too small for it.
+        UnsupportedError
+            A foreign graph names it and cannot be made for another address.
+        """
+        cdef place before
+        cdef dict changes = {}
+        CudaGraph_enter(self, held)
+        try:
+            if not 0 <= memory < <Py_ssize_t> self.places.at.size():
+                raise GraphError(f"no memory has number {memory}; "
+                                 f"there are {self.places.at.size()}")
+            after = look(self.record.memories[memory], block, offset)
+            before = self.places.at[memory]
+            had = self.places.blocks[memory]
+            self.places.at[memory] = after
+            self.places.blocks[memory] = (block, offset)
+            try:
+                if after.base != before.base or after.is_host != before.is_host:
+                    DriverGraph_move(self.built, CudaGraph_maker(self), (memory,), changes)
+                    CudaGraph_change(self, changes, self.record)
+            except BaseException:
+                self.places.at[memory] = before
+                self.places.blocks[memory] = had
+                raise
+            CudaGraph_retire(self, had)
+        finally:
+            CudaGraph_leave(self, held)
+
+    def bound(self, Py_ssize_t memory):
+        """Return the (block, offset) that `memory` is bound to, or None."""
+        CudaGraph_check_open(self)
+        if not 0 <= memory < <Py_ssize_t> self.places.at.size():
+            raise GraphError(f"no memory has number {memory}; there are {self.places.at.size()}")
+        return self.places.blocks[memory]
+
+    # ---- changes of nodes
+
+    def take(self, Record record not None, object blocks not None, bint held=False):
+        """Become what `record` and `blocks` say; does not wait.
+
+        The driver changes parameters in place where it can; where it cannot, another executable
+        is made, which is counted in ``rebuilds`` and logged.
+
+        Raises
+        ------
+        GraphError, UnsupportedError, DriverError
+            A node cannot be made; it is named. Everything is as it was.
+        """
+        CudaGraph_enter(self, held)
+        try:
+            CudaGraph_take(self, record, blocks)
+        finally:
+            CudaGraph_leave(self, held)
+
+    def set_enabled(self, Py_ssize_t node, bint enabled, bint held=False):
+        """Switch record node `node` on or off.
+
+        Raises
+        ------
+        UnsupportedError
+            CUDA cannot switch off what the node is.
+        """
+        CudaGraph_enter(self, held)
+        try:
+            nodes = self.nodes
+            if not 0 <= node < len(nodes):
+                raise GraphError(f"there is no node {node}; there are {len(nodes)}")
+            if nodes[node].kind not in ("function", "copy", "memset"):
+                error = UnsupportedError(
+                    f"a node of kind {nodes[node].kind!r} cannot be switched off on cuda")
+                blame(error, nodes[node], node)
+                raise error
+            if nodes[node].enabled != enabled:
+                record = self.record.copy()
+                record.replace_node(node, nodes[node]._replace(enabled=enabled))
+                CudaGraph_take(self, record, self.places.blocks)
+        finally:
+            CudaGraph_leave(self, held)
+
+    def run_subset(self, nodes, bint held=False):
+        """Run the nodes with these record ids one after another, waiting for each.
+
+        Errors name the node.
+        """
+        cdef CudaGraph single
+        CudaGraph_enter(self, held)
+        try:
+            LastUse_before(self.last_use, self.stream)
+            for number in nodes:
+                if not 0 <= number < len(self.nodes):
+                    raise GraphError(
+                        f"there is no node {number}; there are {len(self.nodes)}")
+                single = CudaGraph_single(self, number)
+                try:
+                    single.set_scalars(self.scalars)
+                    CudaGraph_launch(single, self.stream)
+                    single.wait()
+                except BaseException as error:
+                    blame(error, self.nodes[number], number)
+                    raise
+            CudaGraph_spend(self)
+        finally:
+            CudaGraph_leave(self, held)
+
+
+def instantiate(Record record not None, object blocks not None, CudaDevice device not None,
+                Stream stream not None, object helpers=None, GraphLock lock=None,
+                LastUse last_use=None, dict scalars=None, bint again=False):
+    """Make the executable of a record over memory.
+
+    Parameters
+    ----------
+    record : Record
+    blocks : sequence of (Block, int), Block or None
+        For each memory where it lies; None for one that no node names.
+    device : CudaDevice
+    stream : Stream
+        Where `CudaGraph.replay` launches.
+    helpers : object, optional
+        With attributes ``set_condition`` and ``fill8``, the package's own kernels; they are looked
+        at when a node needs one.
+    lock : GraphLock, optional
+        Shared by executables of which one may be enqueued at a time; else it has its own.
+    last_use : LastUse, optional
+        Shared by executables that use the same scratch; else it has its own.
+    scalars : dict of (int, int) to bytes, optional
+        The first values of scalars by value; the others are zero.
+    again : bool, default False
+        The record is bound a second time: foreign graphs are made anew for its addresses.
+
+    Returns
+    -------
+    CudaGraph
+
+    Raises
+    ------
+    GraphError, UnsupportedError, DriverError
+        A node cannot be made; it is named, and nothing is left.
+    """
+    cdef CudaGraph self = CudaGraph.__new__(CudaGraph)
+    cdef Maker maker
+    host_refuse()
+    close_postponed()
+    self.context = device.context
+    self.device = device
+    self.stream = stream
+    self.helpers = helpers
+    self.last_use = LastUse() if last_use is None else last_use
+    self.record = record
+    self.nodes = list(record.nodes)
+    self.faults = HostFaults_create(device.ordinal)
+    self.scalars = {} if scalars is None else dict(scalars)
+    self.once = {}
+    self.retired = Retired_create()
+    self.singles = {}
+    self.places = Places_create(record.memories, blocks, device.context)
+    maker = CudaGraph_maker(self)
+    maker.again = again
+    self.built = DriverGraph_create(record, maker)
+    self.executable = self.built.executable
+    self.needs_care = False
+    if lock is not None:
+        self.lock = lock                 # only now: a run may hold it
+    return self
+
+
+cdef int CudaGraph_settle(CudaGraph self) except -1:
+    """Wait for the last launch, if anybody can.
+
+    The driver would let the executable live on until then, but not the memory that its nodes
+    name, nor the functions that they call. The GIL is given up meanwhile: a host function may be
+    what is waited for.
+    """
+    if self.used is None or self.is_gone():
+        return 0
+    try:
+        Stream_wait(self.used, False)
+    except ContextPoisonedError:
+        pass                             # nothing runs there any more
+    return 0
+
+
+cdef int close_postponed() except -1:
+    """Close what was dropped inside host functions."""
+    while POSTPONED:
+        (<CudaGraph> POSTPONED.pop()).close()
+    return 0
+
+
+cdef int CudaGraph_check_open(CudaGraph self) except -1:
+    if not self.executable:
+        raise GraphError("the graph is closed")
+    return 0
+
+
+cdef int CudaGraph_check_stream(CudaGraph self, Stream stream) except -1:
+    """A launch into a capture would destroy it, and one on another device fails."""
+    if stream.device is not self.device:
+        raise GraphError(f"the stream is of cuda:{stream.device.ordinal}, "
+                         f"the graph of cuda:{self.device.ordinal}")
+    # What is not the graph's own may be anything; asking costs little beside the change of streams.
+    if ((stream is not self.stream or stream.owner is not None)
+            and stream_capturing(self.context, stream.handle)):
+        raise GraphError("the stream is being captured; a graph cannot be launched into a capture: "
+                         "add it to the other graph as a child")
+    return 0
+
+
+cdef int CudaGraph_enter(CudaGraph self, bint held) except -1:
+    """Take the lock, or check that this thread has it."""
+    host_refuse()
+    if not held:
+        GraphLock_take(self.lock)
+    elif not GraphLock_is_mine(self.lock):
+        raise GraphError("held=True is for work of `locked`")
+    if not self.executable:
+        CudaGraph_leave(self, held)
+        raise GraphError("the graph is closed")
+    return 0
+
+
+cdef inline void CudaGraph_leave(CudaGraph self, bint held) noexcept:
+    if not held:
+        GraphLock_give(self.lock)
+
+
+cdef inline int CudaGraph_replay(CudaGraph self, Stream stream) except -1:
+    cdef GraphLock lock = self.lock
+    # With the GIL kept from here to the end, a lock that nobody holds need not be taken. What the
+    # stream has to wait for is done elsewhere: letting go of another stream may give up the GIL.
+    if (not self.needs_care and self.last_use.stream is stream and self.used is stream
+            and not lock.busy and not lock.reserved and keeps_gil(stream)):
+        exec_launch(self.context, self.executable, stream.handle)
+        return Stream_mark(stream)
+    host_refuse()
+    GraphLock_take(lock)
+    try:
+        return CudaGraph_launch(self, stream)
+    finally:
+        GraphLock_give(lock)
+
+
+cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
+    """Launch with the lock held."""
+    host_refuse()
+    CudaGraph_check_open(self)
+    HostFaults_raise(self.faults)
+    if self.once_used:
+        CudaGraph_store(self, {}, False)
+    LastUse_before(self.last_use, stream)
+    if keeps_gil(stream):
+        exec_launch(self.context, self.executable, stream.handle)
+    else:
+        # The call may block until something is done that waits for the GIL.
+        with nogil:
+            exec_launch(self.context, self.executable, stream.handle)
+    Stream_mark(stream)
+    self.used = stream
+    CudaGraph_spend(self)
+    return 0
+
+
+cdef int CudaGraph_spend(CudaGraph self) except -1:
+    """Values for one launch have had it."""
+    if self.once:
+        self.once_used = True
+    return 0
+
+
+cdef Maker CudaGraph_maker(CudaGraph self):
+    cdef Maker maker = Maker.__new__(Maker)
+    maker.places = self.places
+    maker.scalars = self.scalars
+    maker.helpers = self.helpers
+    maker.faults = self.faults
+    maker.known = {} if self.built is None else self.built.foreigns
+    maker.again = False
+    return maker
+
+
+cdef int CudaGraph_store(CudaGraph self, dict values, bint once) except -1:
+    """Hand values of scalars on; those set for a launch that has been go back."""
+    cdef dict wanted = {}
+    if self.once_used:
+        for key, value in self.once.items():
+            if key not in values:
+                wanted[key] = value
+    for key, value in values.items():
+        if self.scalars.get(key) != value:
+            wanted[key] = value
+    if wanted:
+        before = {key: self.scalars.get(key) for key in wanted}
+        refused = DriverGraph_store(self.built, wanted, before)
+        self.scalars.update(wanted)
+        if refused is not None:
+            try:
+                CudaGraph_rebuild(self, self.record, {}, refused)
+            except BaseException:
+                self.scalars.update(before)
+                raise
+    else:
+        before = self.scalars
+    defaults = self.once
+    self.once = {} if self.once_used else defaults
+    self.once_used = False
+    for key in values:
+        if once:
+            self.once[key] = defaults[key] if key in defaults else before.get(
+                key, self.scalars.get(key))
+        else:
+            self.once.pop(key, None)
+    self.needs_care = bool(self.once)
+    return 0
+
+
+cdef int CudaGraph_take(CudaGraph self, Record record, object blocks) except -1:
+    cdef dict changes = {}
+    cdef Maker maker
+    cdef Places places = Places_create(record.memories, blocks, self.context)
+    cdef Places had = self.places
+    cdef Py_ssize_t number
+    cdef str reason = None
+    nodes, wanted = self.nodes, record.nodes
+    maker = CudaGraph_maker(self)
+    maker.places = places
+    try:
+        if len(nodes) != len(wanted):
+            raise Rebuild("another number of nodes", None, 0)
+        for number in range(len(nodes)):
+            if nodes[number] is not wanted[number]:
+                DriverGraph_diff(self.built, maker, nodes[number], wanted[number], number, changes)
+        moved = [number for number in range(<Py_ssize_t> min(places.at.size(), had.at.size()))
+                 if places.at[number].base != had.at[number].base
+                 or places.at[number].is_host != had.at[number].is_host]
+        if moved:
+            DriverGraph_move(self.built, maker, moved, changes)
+    except Rebuild as told:
+        reason, node, number = told.args
+        if node is not None:
+            reason = f"node {number} {node.name!r}: {reason}"
+    self.places = places
+    try:
+        if reason is not None:
+            CudaGraph_rebuild(self, record, changes, reason)
+        else:
+            CudaGraph_change(self, changes, record)
+    except BaseException:
+        self.places = had
+        raise
+    CudaGraph_retire(self, (had, self.record))
+    self.record = record
+    self.nodes = list(record.nodes)
+    return 0
+
+
+cdef int CudaGraph_change(CudaGraph self, dict changes, Record record) except -1:
+    """Push changes, or rebuild with what `record` and `self.places` say."""
+    before = [self.built.shadows[number] for number in changes]
+    refused = DriverGraph_push(self.built, changes)
+    if refused is not None:
+        CudaGraph_rebuild(self, record, changes, refused)
+    elif before:
+        CudaGraph_retire(self, before)
+    return 0
+
+
+cdef int CudaGraph_rebuild(CudaGraph self, Record record, dict changes, str reason) except -1:
+    """Make another executable for `self.places` and put it in the place of this one."""
+    cdef Maker maker = CudaGraph_maker(self)
+    cdef DriverGraph fresh
+    cdef Shadow shadow
+    maker.known = {key: dict(made) for key, made in maker.known.items()}
+    for shadow in changes.values():
+        if shadow.kind == CHILD_NODE:
+            DriverGraph_know(maker.known, shadow)
+    fresh = DriverGraph_create(record, maker)
+    CudaGraph_retire(self, self.built)
+    self.built = fresh
+    self.executable = fresh.executable
+    self.rebuilds += 1
+    LOGGER.warning("a graph of %d nodes was built anew: %s", len(record.nodes), reason)
+    return 0
+
+
+cdef int CudaGraph_retire(CudaGraph self, object what) except -1:
+    """Keep `what` until no launch that is under way can need it."""
+    self.singles = {}
+    return 0 if self.used is None else Retired_add(self.retired, what, self.used)
+
+
+cdef bint CudaGraph_is_idle(CudaGraph self) except *:
+    try:
+        return self.used.query()
+    except FastGraphError:
+        return False                     # whoever waits is told
+
+
+cdef CudaGraph CudaGraph_single(CudaGraph self, Py_ssize_t number):
+    """An executable of one record node alone, over the same memory."""
+    cdef Record record
+    if number not in self.singles:
+        record = Record.__new__(Record)
+        record.memories = self.record.memories
+        record.nodes = [self.nodes[number]._replace(dependencies=())]
+        try:
+            self.singles[number] = instantiate(
+                record, self.places.blocks, self.device, self.stream, self.helpers,
+                last_use=self.last_use, scalars=self.scalars)
+        except BaseException as error:
+            error.add_note(f"which is node {number} of its graph")
+            raise
+    return self.singles[number]
