@@ -1,6 +1,8 @@
 # cython: language_level=3
 """Code on a GPU: loaded images and the functions in them."""
 
+import warnings
+
 from libc.stdint cimport uint8_t, uintptr_t
 
 from fastgraph._core.counters cimport MODULES, counters_add
@@ -9,6 +11,8 @@ from fastgraph._core.driver cimport (
     function_set_attribute, kernel_function, module_function, module_global, module_load,
     module_unload)
 from fastgraph._core.stream cimport CudaDevice
+
+from fastgraph.errors import FastGraphWarning
 
 
 # The driver's numbers (CUfunction_attribute).
@@ -47,9 +51,17 @@ cdef class Module:
         counters_add(MODULES, 1)
 
     def __dealloc__(self):
-        if self.module:
-            counters_add(MODULES, -1)
-            module_unload(self.device.context, self.module)
+        cdef uintptr_t context
+        if not self.module:
+            return
+        counters_add(MODULES, -1)
+        context = self.device.context
+        try:
+            # The driver waits for work that runs the code, and that may want the GIL.
+            with nogil:
+                module_unload(context, self.module)
+        except Exception as error:
+            warnings.warn(f"a module was not unloaded: {error}", FastGraphWarning, stacklevel=1)
 
     def function(self, str symbol not None):
         """Return the handle of a function; DriverError where the image has none of that name."""

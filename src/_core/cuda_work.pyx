@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uintptr_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
-from fastgraph._core.buffer cimport Block, Buffer, Memory
+from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.device_memory cimport Slot, Staging, Staging_sent, Staging_take, memory_context
 from fastgraph._core.driver cimport (
     copy_async, copy_batch, copy_spec, launch_async, launch_spec, set_async, set_spec)

@@ -69,8 +69,8 @@ cdef int fail(int code, uintptr_t context, const char *what) except -1:
             code, name)
     if code == cu.CUDA_ERROR_NOT_PERMITTED:
         raise GraphError(
-            f"{what.decode()}: inside a host function of a graph nothing may be asked of the device; "
-            "copy what it looks at to memory of create_host_buffer in a node before it")
+            f"{what.decode()}: a host function of a graph may ask nothing of the device; copy what "
+            "it looks at to memory of create_host_buffer in a node before it")
     if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemoryError(f"{attempt(what, context)}: {answer}", code, name)
     hint = ""

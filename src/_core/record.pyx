@@ -161,8 +161,8 @@ class Launch(NamedTuple):
 class Foreign(NamedTuple):
     """A driver graph that others made: ``handle``, and what keeps it alive.
 
-    ``again`` makes the same work anew for other addresses, as a `Foreign`; without it the node
-    cannot be bound a second time.
+    ``again`` is called with the addresses of the node's operands, as a tuple, and makes the same
+    work anew for those, as a `Foreign`; without it the node cannot be bound a second time.
     """
 
     handle: int

@@ -284,4 +284,5 @@ def test_scratch_with_an_address(ctx):
     gc.collect()
     before = counters.snapshot()["blocks"]
     graph.close()
-    assert counters.snapshot()["blocks"] == before - 2
+    # And on a GPU the pinned memory through which the outputs came.
+    assert counters.snapshot()["blocks"] == before - (2 if ctx.api == "cpu" else 3)

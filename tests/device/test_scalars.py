@@ -377,7 +377,7 @@ def test_a20_everything_dropped(host):
     out = host.create_buffer(4)
 
     def make():
-        here, host = host.to_device(np.full(4, 2, "f4")), np.full(4, 3, "f4")
+        here, array = host.to_device(np.full(4, 2, "f4")), np.full(4, 3, "f4")
         raw = np.full(4, 4, "f4")
 
         def add_up(grid, block, total, *parts):
@@ -387,7 +387,7 @@ def test_a20_everything_dropped(host):
             kernel = fg.Kernel("sum", cpu=add_up)
             place = fg.Pointer(raw.ctypes.data, raw.nbytes, raw, "f4")
             pointer = b.pointer("p", here)
-            b.add_function(kernel, fg.Out(out), fg.In(x), fg.In(pointer), fg.In(host), place)
+            b.add_function(kernel, fg.Out(out), fg.In(x), fg.In(pointer), fg.In(array), place)
 
         return fg.DeviceGraph.create(host, build, np.ones(4, "f4"))
 

@@ -255,9 +255,8 @@ def test_a20_the_kernel_and_its_library_stay(host, native_kernels):
         pass
 
     def graph_of(owner):
-        kernel = fg.NativeKernel(
-            native_kernels.fill.pointer, native_kernels.fill.signature, owner=owner
-        )
+        fill = native_kernels.fill
+        kernel = fg.NativeKernel(fill.pointer, fill.signature, owner=owner)
         return fg.DeviceGraph.create(
             host, lambda b: b.add_function(kernel, x, 4.0, N, grid_dim=4, block_dim=256)
         )

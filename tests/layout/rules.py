@@ -22,9 +22,13 @@ ROOMS = (
     ("codes", "keys", "order", "arena", "record", "checks"),
     (
         *("buffer", "dlpack", "pool", "waiting", "stream", "device_memory"),
+        *("cuda_module", "cuda_work"),
         *("params", "lock", "pending", "calls"),
     ),
-    ("executable", "host_program", "host_graph", "cuda_nodes", "cuda_capture", "cuda_graph"),
+    (
+        *("executable", "host_program", "host_graph"),
+        *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired", "cuda_capture", "cuda_graph"),
+    ),
     ("dispatch", "raw", "step", "lanes"),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))

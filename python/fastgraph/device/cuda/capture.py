@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fastgraph._core import cuda_capture
@@ -52,8 +53,13 @@ class BuilderCapture:
         self._capture.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self._capture.__exit__(kind, *rest)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._capture.__exit__(kind, error, trace)
         if kind is None:
             foreign = self._capture.foreign
             work = Work("capture", "child", None, (), keep=self._keep, call=foreign)

@@ -56,7 +56,8 @@ class DeviceLoader:
             raise InputError(
                 f"constant_memory is a mapping of names to arrays, not {type(values).__name__}"
             )
-        image = self._images.get(getattr(f.owner, "owner", None))
+        loaded: Any = getattr(f.owner, "owner", None)
+        image = self._images.get(loaded) if isinstance(loaded, Module) else None
         if image is None:
             raise UnsupportedError(
                 f"constant_memory: the code of {f!r} was loaded by others and cannot be loaded "

@@ -27,6 +27,11 @@ class CudaState(GraphState):
     """What the handles of a graph on a GPU share."""
 
     executable: CudaGraph
+    # Where each output is read on the host, once there was a run that had to; and the twins and
+    # the scalars in memory.
+    _pinned: list[Buffer] | None
+    twins: list[Buffer]
+    cells: dict[str, Buffer]
 
     @property
     def gpu(self) -> CudaBackend:
@@ -113,7 +118,7 @@ class CudaState(GraphState):
         self.version = Version(record, None, tuple(works), tuple(blocks))
 
     def _attach(self) -> None:
-        self._pinned: list[Buffer] | None = None
+        self._pinned = None
         self.twins = [self._buffer(*place) for place in self.twin_places]
         self.cells = {
             name: self._buffer(*where, (), held.dtype)
@@ -124,12 +129,16 @@ class CudaState(GraphState):
             cell.copy_from(self.defaults[name])
 
     def _begin(self, stream: Any) -> None:
-        self.shared.last_use.order(stream)
+        self.shared.last_use.before(stream)
 
     def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
-        hosted, there = [], []
+        hosted: list[tuple[Buffer, _Array]] = []
+        there: list[tuple[Buffer, Buffer]] = []
         for twin, array in zip(self.twins, arrays, strict=True):
-            (there if isinstance(array, Buffer) else hosted).append((twin, array))
+            if isinstance(array, Buffer):
+                there.append((twin, array))
+            else:
+                hosted.append((twin, array))
         if hosted:
             cuda_work.upload(stream, self.gpu.staging, hosted)
         if there:
@@ -149,16 +158,8 @@ class CudaState(GraphState):
 
     def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
         # What lies in nodes goes back by itself, before the next launch.
-        self._store(
-            {
-                name: self.defaults[name]
-                for name in values
-                if isinstance(self.names[name][0], PointerSlot)
-                or self.names[name][0].where == "memory"
-            },
-            stream,
-            False,
-        )
+        others = {name: self.defaults[name] for name in values if not self._in_node(name)}
+        self._store(others, stream, False)
 
     def _execute(self, stream: Any) -> None:
         self.executable.launch_held(stream)
@@ -179,10 +180,13 @@ class CudaState(GraphState):
         """Values of scalars in nodes, by memory and offset."""
         found = {}
         for name, value in values.items():
-            held, where = self.names[name]
-            if isinstance(held, Scalar) and held.where == "node":
-                found[where] = value.tobytes()
+            if self._in_node(name):
+                found[self.names[name][1]] = value.tobytes()
         return found
+
+    def _in_node(self, name: str) -> bool:
+        held = self.names[name][0]
+        return isinstance(held, Scalar) and held.where == "node"
 
     def _buffer(
         self, memory: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
