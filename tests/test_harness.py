@@ -113,9 +113,9 @@ def test_cuda_tests_are_left_out_only_without_cuda(session):
 def test_required_cuda(tmp_path):
     (tmp_path / "test_nothing.py").write_text("def test_it():\n    pass\n", "utf-8")
     result = run_pytest(tmp_path, "--require-cuda")
-    if conftest.CUDA_PROBLEM:
+    if conftest.GPU_PROBLEM:
         assert result.returncode != 0
-        assert f"--require-cuda: {conftest.CUDA_PROBLEM}" in result.stderr
+        assert f"--require-cuda: {conftest.GPU_PROBLEM}" in result.stderr
     else:
         assert result.returncode == 0
 

@@ -67,10 +67,6 @@ cdef int fail(int code, uintptr_t context, const char *what) except -1:
             f"{place(context)} is lost: {what.decode()} found {answer}. Work that was handed to "
             "it before did that; nothing works on it from now on until the process ends",
             code, name)
-    if code == cu.CUDA_ERROR_NOT_PERMITTED:
-        raise GraphError(
-            f"{what.decode()}: a host function of a graph may ask nothing of the device; copy what "
-            "it looks at to memory of create_host_buffer in a node before it")
     if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemoryError(f"{attempt(what, context)}: {answer}", code, name)
     hint = ""

@@ -323,7 +323,7 @@ def test_host_functions_run_in_order_and_raise(host):
 
 def test_python_kernels(host):
     x, y = host.to_device(np.arange(6, dtype="f4").reshape(2, 3)), host.create_buffer((2, 3))
-    host, seen = np.arange(3, dtype="i4"), []
+    array, seen = np.arange(3, dtype="i4"), []
 
     def body(grid, block, out, a, h, factor, small):
         seen.append((grid, block, a.shape, h.dtype, type(factor), type(small)))
@@ -333,13 +333,13 @@ def test_python_kernels(host):
 
     def build(b):
         b.add_function(
-            kernel, fg.Out(y), fg.In(x), host, 2.0, np.int8(1), grid_dim=(2, 3), block_dim=7
+            kernel, fg.Out(y), fg.In(x), array, 2.0, np.int8(1), grid_dim=(2, 3), block_dim=7
         )
 
     fg.DeviceGraph.create(host, build).replay()
     assert seen == [((2, 3, 1), (7, 1, 1), (2, 3), np.dtype("i4"), float, np.int8)]
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 2 + 1)
-    host.launch(kernel, y, x, host, 3.0, np.int8(0))
+    host.launch(kernel, y, x, array, 3.0, np.int8(0))
     np.testing.assert_array_equal(y.numpy(), x.numpy() * 3)
 
 
