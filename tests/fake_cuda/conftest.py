@@ -133,11 +133,15 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_kernels(tmp_path_factory.mktemp("kernels"))
 
 
-@pytest.fixture
-def bench(image: Path) -> Iterator[Bench]:
+@pytest.fixture(scope="session")
+def fake() -> fake_cuda.Fake:
     if problem := fake_cuda.problem():
         pytest.skip(problem)
-    fake = fake_cuda.load()
+    return fake_cuda.load()
+
+
+@pytest.fixture
+def bench(fake: fake_cuda.Fake, image: Path) -> Iterator[Bench]:
     binding = pytest.importorskip("cuda.bindings.driver")
     before = fake.live()
     made = Bench(fake, Driver(binding), image.read_bytes())

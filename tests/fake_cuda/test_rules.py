@@ -54,6 +54,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> native.Built:
     return made
 
 
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """In a process of its own the fake is found by its name."""
+    return {**os.environ, "LD_LIBRARY_PATH": str(build().parent)}
+
+
 def answers(findings: list[native.Finding]) -> dict[str, tuple[int, str]]:
     """The driver's answers by what was asked."""
     return {
@@ -64,12 +70,10 @@ def answers(findings: list[native.Finding]) -> dict[str, tuple[int, str]]:
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_answers_as_the_driver_did(probe, built):
+def test_answers_as_the_driver_did(probe, built, environment):
     record = json.loads(RECORDED.read_text("utf-8"))["probes"][probe]["findings"]
     fields = ("name", "value", "unit", "code", "note")
     wanted = answers([native.Finding(*(row[f] for f in fields)) for row in record])
-    # In a process of its own the fake is found by its name.
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(build().parent)}
     command = [sys.executable, "-m", "bench.gpu.child", probe, str(built.library)]
     done = subprocess.run(
         [*command, str(built.cubin)],
