@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -57,3 +61,37 @@ def streams() -> ModuleType:
 @pytest.fixture
 def driver() -> ModuleType:
     return importlib.import_module(core("driver").__name__)
+
+
+@pytest.fixture(scope="session")
+def bench_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels of ``cuda_graph_kernels.c``, as the fake driver loads them."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc"))), None)
+    if compiler is None:
+        pytest.fail("these tests need a C compiler: cc or gcc")
+    source = Path(__file__).with_name("cuda_graph_kernels.c")
+    library = tmp_path_factory.mktemp("graph") / "kernels.so"
+    flags = ["-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def bench_of_session(bench_library: Path) -> Any:
+    core("cuda_graph")
+    if FAKE_PROBLEM:
+        pytest.skip(FAKE_PROBLEM)
+    bench = importlib.import_module("tests.core.cuda_bench")
+    return bench.Bench(fake_cuda.load(), bench_library)
+
+
+@pytest.fixture
+def bench(bench_of_session: Any, fake: fake_cuda.Fake) -> Iterator[Any]:
+    """A device of the fake driver, a stream, kernels; no graph of the driver may be left."""
+    kinds = ("graphs", "nodes", "execs")
+    before = fake.live()
+    yield bench_of_session
+    fake.reset()
+    gc.collect()
+    after = fake.live()
+    assert {kind: after[kind] for kind in kinds} == {kind: before[kind] for kind in kinds}
