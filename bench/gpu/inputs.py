@@ -49,7 +49,7 @@ class Summed:
     @property
     def executable(self) -> int:
         """The driver's handle."""
-        return int(self.graph._state.executable.handle)
+        return int(self.graph._state.executable.executable_handle)
 
     def prepare(self, number: int) -> None:
         """Other values in the live inputs, and none in the output."""

@@ -90,7 +90,7 @@ class Chain(Counter):
     @property
     def executable(self) -> int:
         """The driver's handle."""
-        return int(self.graph._state.executable.handle)
+        return int(self.graph._state.executable.executable_handle)
 
 
 class TwinGraph(Counter):

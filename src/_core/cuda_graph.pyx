@@ -102,6 +102,12 @@ cdef class CudaGraph(Executable):
         return self.built.graph
 
     @property
+    def executable_handle(self):
+        """int: the driver's executable, to be launched by benchmarks beside `replay`."""
+        CudaGraph_check_open(self)
+        return self.executable
+
+    @property
     def idle(self):
         """bool: no run is under way that is not known to be done."""
         return self.used is None or CudaGraph_is_idle(self)
