@@ -510,34 +510,37 @@ cdef Maker CudaGraph_maker(CudaGraph self):
 
 cdef int CudaGraph_store(CudaGraph self, dict values, bint once) except -1:
     """Hand values of scalars on; those set for a launch that has been go back."""
-    cdef dict wanted = {}
+    cdef dict wanted = {}, defaults = {}, before
+    cdef str refused
     if self.once_used:
         for key, value in self.once.items():
             if key not in values:
                 wanted[key] = value
     for key, value in values.items():
-        if self.scalars.get(key) != value:
+        before_it = self.scalars.get(key)
+        if before_it != value:
             wanted[key] = value
+        if once:
+            defaults[key] = self.once[key] if key in self.once else before_it
     if wanted:
-        before = {key: self.scalars.get(key) for key in wanted}
-        refused = DriverGraph_store(self.built, wanted, before)
-        self.scalars.update(wanted)
-        if refused is not None:
+        refused = DriverGraph_store(self.built, wanted, self.scalars)
+        if refused is None:
+            self.scalars.update(wanted)
+        else:
+            before = {key: self.scalars.get(key) for key in wanted}
+            self.scalars.update(wanted)
             try:
                 CudaGraph_rebuild(self, self.record, {}, refused)
             except BaseException:
                 self.scalars.update(before)
                 raise
-    else:
-        before = self.scalars
-    defaults = self.once
-    self.once = {} if self.once_used else defaults
-    self.once_used = False
-    for key in values:
-        if once:
-            self.once[key] = defaults[key] if key in defaults else before.get(
-                key, self.scalars.get(key))
-        else:
+    if self.once_used:
+        self.once = defaults
+        self.once_used = False
+    elif once:
+        self.once.update(defaults)
+    elif self.once:
+        for key in values:
             self.once.pop(key, None)
     self.needs_care = bool(self.once)
     return 0

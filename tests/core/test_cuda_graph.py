@@ -511,39 +511,83 @@ def test_replays_of_many_threads(bench):
     assert bench.read(block)[0] == 401
 
 
-POISONED = """
-import gc, sys
+START = """
+import gc, os, sys, time
 from pathlib import Path
 import numpy as np
-from fastgraph.errors import ContextPoisonedError
+from fastgraph._core.record import PythonCall
+from fastgraph.errors import ContextPoisonedError, DriverError
 from tests import fake_cuda
 from tests.core.cuda_bench import Bench, Recipe
 
 bench = Bench(fake_cuda.load(), Path(sys.argv[1]))
 recipe = Recipe(bench)
-recipe.add(1)
 block = bench.memory(np.ones(16, "f4"))
+
+def refuses(call, error):
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError
+"""
+
+POISONED = """
+recipe.add(1)
 graphs = [bench.instantiate(recipe.record, [block]) for _ in range(3)]
 bench.fake.poison_next_kernel()
 graphs[0].replay_on(bench.stream)
 for call in (graphs[0].wait, lambda: graphs[1].replay_on(bench.stream), graphs[1].upload):
-    try:
-        call()
-    except ContextPoisonedError:
-        continue
-    raise AssertionError
+    refuses(call, ContextPoisonedError)
 graphs.pop().close()
 graphs.clear()
 gc.collect()
-print("quiet")
+print("done")
+"""
+
+FORKED = """
+recipe.add(1)
+graphs = [bench.instantiate(recipe.record, [block]) for _ in range(2)]
+graphs[0].replay_on(bench.stream)
+child = os.fork()
+if not child:
+    for call in (lambda: graphs[0].replay_on(bench.stream), graphs[0].wait, graphs[1].upload):
+        refuses(call, DriverError)
+    graphs[0].close()
+    graphs.clear()
+    gc.collect()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+graphs[0].replay_on(bench.stream)
+graphs[0].wait()
+assert bench.read(block)[0] == 3
+print("done")
+"""
+
+# The process ends while a function runs, and others are still to come.
+ENDING = """
+begun = []
+slow = PythonCall(lambda: (begun.append(1), time.sleep(0.2)), ())
+first = recipe.node("a", "host", (), call=slow)
+recipe.node("b", "host", (), [first], call=PythonCall(lambda: print("too late"), ()))
+graph = bench.instantiate(recipe.record, [block])
+graph.replay_on(bench.stream)
+while not begun:
+    time.sleep(0.001)
+keep = [graph]
+keep.append(keep)
+print("done")
 """
 
 
-def test_a_poisoned_context_ends_graphs_quietly(bench_library):
-    """In a process of its own, for which the device stays lost."""
-    command = [sys.executable, "-W", "error", "-c", POISONED, str(bench_library)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("quiet\n", "")
+@pytest.mark.parametrize("script", [POISONED, FORKED, ENDING], ids=["poisoned", "forked", "ending"])
+def test_the_end_of_things_is_quiet(bench_library, script):
+    """In processes of their own, for which the device stays lost."""
+    command = [sys.executable, "-W", "error", "-c", START + script, str(bench_library)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 # ---- one node at a time
