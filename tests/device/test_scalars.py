@@ -177,6 +177,8 @@ def test_pointers_keep_and_let_go(ctx, kernels):
     for _ in range(10):
         graph.set(p=ctx.create_buffer(N))
         graph.replay(p=ctx.create_buffer(N))
+        # What was pointed to before is let go once no replay can read it.
+        ctx.synchronize()
     gc.collect()
     assert counters.snapshot()["blocks"] <= before + 2
 
@@ -322,6 +324,8 @@ def test_a26_updates_let_go_of_what_is_replaced(ctx, kernels):
     for _ in range(20):
         graph.update("copy", dst=ctx.create_buffer(N))
         graph.replay()
+        # What was replaced is let go once no replay can touch it.
+        ctx.synchronize()
     gc.collect()
     after = counters.snapshot()
     assert all(after[k] <= before[k] + 1 for k in ("blocks", "executables", "programs"))

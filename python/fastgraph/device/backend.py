@@ -52,8 +52,8 @@ class Backend(ABC):
     ordinal: int
     device: str  # as buffers carry it
     capabilities: frozenset[str]
-    # The least bytes of a block of input twins: side by side they take one copy.
-    twin_bytes = 0
+    # Whether input twins lie side by side in one block, so that one copy fills them.
+    joins_twins = False
 
     def require(self, capability: str, what: str) -> None:
         """Raise UnsupportedError unless the device has `capability`."""

@@ -14,7 +14,7 @@ from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.hazards import check_hazards
-from fastgraph.device.inputs import as_input, record_input
+from fastgraph.device.inputs import CopiedInput, as_input, record_input
 from fastgraph.device.part import part_of
 from fastgraph.device.pending import Node
 from fastgraph.device.recording import record
@@ -393,6 +393,8 @@ def _build(
     builder = DeviceGraphBuilder(ctx)
     try:
         stable, known = [], []
+        copied = [source for source in sources if isinstance(source, CopiedInput)]
+        builder._shared.expect_twins([source.source.nbytes for source in copied])
         for source in sources:
             before = len(builder._shared.twins)
             stable.append(source.allocate_stable(builder))

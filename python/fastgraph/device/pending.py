@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,10 +189,25 @@ class Inlined(NamedTuple):
                 yield access.place
 
 
+def aligned(nbytes: int) -> int:
+    """The bytes that a twin takes with the gap behind it."""
+    return -(-nbytes // TWIN_ALIGNMENT) * TWIN_ALIGNMENT
+
+
 class Shared:
     """What a graph's builder and the builders of its bodies have in common."""
 
-    __slots__ = ("children", "device", "free", "inputs", "names", "outputs", "scratch", "twins")
+    __slots__ = (
+        "children",
+        "device",
+        "free",
+        "inputs",
+        "names",
+        "outputs",
+        "room",
+        "scratch",
+        "twins",
+    )
     LISTS = ("children", "inputs", "names", "outputs", "scratch", "twins")
 
     def __init__(self, device: str) -> None:
@@ -202,8 +217,14 @@ class Shared:
         self.names: dict[str, Scalar | PointerSlot] = {}
         self.outputs: list[Buffer | Scratch] = []
         self.twins: list[Buffer] = []  # of copied inputs
+        self.room = 0  # bytes of the twins that are known to come
         self.inputs: list[Any] = []  # in-place inputs
         self.children: list[Inlined] = []
+
+    def expect_twins(self, sizes: Iterable[int]) -> None:
+        """Let the next twins, of so many bytes each, lie side by side where that has a use."""
+        if backend_of(self.device).joins_twins:
+            self.room = sum(map(aligned, sizes))
 
     def make_twin(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Buffer:
         """Return a new twin, beside the last one where that has room: one copy fills both."""
@@ -211,8 +232,9 @@ class Shared:
         nbytes = math.prod(shape) * dtype.itemsize
         block, start = self.free or (None, 0)
         if block is None or start + nbytes > block.nbytes:
-            block, start = backend.allocate(max(nbytes, backend.twin_bytes)), 0
-        self.free = block, -(-(start + nbytes) // TWIN_ALIGNMENT) * TWIN_ALIGNMENT
+            block, start = backend.allocate(max(nbytes, self.room)), 0
+        self.free = block, start + aligned(nbytes)
+        self.room = max(self.room - aligned(nbytes), 0)
         twin = buffer.view(block, start, shape, dtype, self.device)
         self.twins.append(twin)
         return twin

@@ -51,7 +51,7 @@ class CudaBackend(Backend):
     """One GPU."""
 
     api = "cuda"
-    twin_bytes = 4096
+    joins_twins = True
 
     def __init__(self, ordinal: int) -> None:
         self.gpu: CudaDevice = streams.cuda_device(ordinal)
