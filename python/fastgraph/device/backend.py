@@ -120,6 +120,10 @@ class Backend(ABC):
     def launch(self, work: Work, stream: Any) -> None:
         """Do now, or enqueue, what `function_work` returned for places that are memory."""
 
+    def raise_faults(self) -> None:
+        """Raise what host functions raised out of sight; with the capability ``streams``."""
+        raise NotImplementedError
+
     def capture(self, builder: Any, dependencies: tuple[Any, ...], keep: tuple[object, ...]) -> Any:
         """Return the capture of foreign work as a node; with the capability ``capture``."""
         raise NotImplementedError

@@ -348,6 +348,8 @@ class DeviceContext:
 
         Raises
         ------
+        Exception
+            What a host function of a graph on this device raised, if nobody was told yet.
         DriverError
             The work failed. After an illegal address the device is lost: ContextPoisonedError.
         KeyboardInterrupt
@@ -355,6 +357,7 @@ class DeviceContext:
         """
         if self._stream is not None:
             self._stream.synchronize()
+            self._backend.raise_faults()
 
     def compile_function(self, source: str, name: str, signature: Any = None) -> Any:
         """Compile CUDA C++ for this device and return one of its kernels.

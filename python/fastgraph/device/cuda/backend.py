@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph._core import cuda_module, cuda_work, device_memory
+from fastgraph._core import cuda_host, cuda_module, cuda_work, device_memory
 from fastgraph._core import stream as streams
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.device_memory import Staging
@@ -122,6 +122,10 @@ class CudaBackend(Backend):
         if not isinstance(other, CudaBackend):
             raise InputError(f"{other.device!r} is no GPU")
         self.gpu.enable_peer_access(other.gpu)
+
+    def raise_faults(self) -> None:
+        """Raise what a host function of a graph on the device raised, unless that was raised."""
+        cuda_host.raise_faults(self.ordinal)
 
     def capture(
         self, builder: Any, dependencies: tuple[Any, ...], keep: tuple[object, ...]
