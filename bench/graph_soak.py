@@ -58,8 +58,7 @@ class Plateau:
         if self.ctx.api != "cpu":
             available, total = self.ctx.memory_info
             device = total - available
-        live = counters.snapshot()
-        live.pop("block_bytes", None)
+        live = {k: n for k, n in counters.snapshot().items() if not k.endswith("bytes")}
         seconds = perf_counter() - self.began
         held = sum(live.values())
         self.looks.append(Look(after, resident_bytes(), device, held, graphs, seconds))

@@ -37,6 +37,10 @@ def main() -> int:
     unknown = [name for name in chosen.parts if name not in PARTS]
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    of_parts = {probe for part in chosen.parts or PARTS for probe in PARTS[part]}
+    unknown = [name for name in chosen.only or () if name not in of_parts]
+    if unknown:
+        parser.error(f"no probe of these parts is called {', '.join(unknown)}")
     smoke = None if chosen.smoke is None else Smoke(chosen.smoke)
     parts = chosen.parts or (["device"] if smoke else list(PARTS))
     if smoke and parts != ["device"]:

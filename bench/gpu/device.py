@@ -32,7 +32,7 @@ DEVICE = {
     "replay_call": Probe("replay() over a loop in C on the same executable"),
     "replay_cupy": Probe("replay() beside CuPy's Graph.launch", needs="cupy"),
     "replay_cuda_core": Probe("replay() beside cuda.core's Graph.launch", needs="cuda.core"),
-    "replay_torch": Probe("replay() beside torch's CUDAGraph.replay", needs="torch"),
+    "replay_torch": Probe("replay() beside torch's CUDAGraph.replay", 60.0, "torch"),
     "two_inputs": Probe("a cached create, replay(x, y) and the wait"),
     "inputs_cupy": Probe("the same by hand in CuPy", needs="cupy"),
     "inputs_torch": Probe("the same by hand in torch", needs="torch"),

@@ -73,7 +73,8 @@ def _input_rows() -> list[tuple[str, ...]]:
             "create, a hit",
             "by hand in C",
         ):
-            rows.append((kind, way, f"{{{kind}: {way} p[50/99]}}", ""))
+            over = f"{{{kind}: {way} over C}} (C)" if way.startswith("create +") else ""
+            rows.append((kind, way, f"{{{kind}: {way} p[50/99]}}", over))
         for module in ("cupy", "torch"):
             name = PEERS[module]
             rows.append(
@@ -90,7 +91,7 @@ def _input_rows() -> list[tuple[str, ...]]:
                     kind,
                     f"{way}, in C {{eight_inputs|{kind}: {twin} p50}}",
                     f"{{eight_inputs|{kind}: {way} p[50/99]}}",
-                    f"{{eight_inputs|{kind}: {way} over C}}",
+                    f"{{eight_inputs|{kind}: {way} over C}} (C)",
                 )
             )
     return rows
@@ -213,11 +214,11 @@ DEVICE_TABLES = {
         "soak",
         ["what", "seen"],
         [
-            ("creates over 1,000 Zipf keys", "{creates} {creates!note}"),
-            ("graphs built", "{builds} {builds!note}"),
+            ("creates over 1,000 Zipf keys", "{creates} ({creates!note})"),
+            ("graphs built", "{builds} ({builds!note})"),
             ("host bytes above the plateau", "{host bytes above the plateau}"),
             ("device bytes above the plateau", "{device bytes above the plateau}"),
-            ("runs from 16 threads", "{runs of the threads} {runs of the threads!note}"),
+            ("runs from 16 threads", "{runs of the threads} ({runs of the threads!note})"),
             ("each", "{runs of the threads: each}"),
         ],
         left=1,

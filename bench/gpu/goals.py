@@ -29,15 +29,16 @@ class Promise:
 def _replays() -> list[Promise]:
     found = []
     for n in CHAINS:
+        kernels = "1 kernel" if n == 1 else f"{n:,} kernels"
         for state in ("drained", "busy"):
             name = f"{n}: replay() minus C loop, {state}"
-            what = f"{n:,} kernels, {state}: µs over the C loop"
+            what = f"{kernels}, {state}: µs over the C loop"
             found.append(Promise("replays", what, "replay_call", name, 0.10))
         for name, what in (
             ("blocks left by 32 replays", "blocks that 32 replays leave"),
             ("bytes allocated during 32 replays", "bytes that 32 replays take in between"),
         ):
-            promise = Promise("replays", f"{n:,} kernels: {what}", "replay_call", f"{n}: {name}", 0)
+            promise = Promise("replays", f"{kernels}: {what}", "replay_call", f"{n}: {name}", 0)
             found.append(promise)
     return found
 

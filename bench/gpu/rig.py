@@ -45,7 +45,7 @@ class Effort:
     nodes: int = LARGE
     creates: int = 20_000
     runs: int = 10_000
-    seconds: float = 60.0
+    seconds: float = 45.0
 
     def few(self, n: int) -> int:
         """How many samples a round has where each takes as long as `n` nodes do."""
