@@ -160,8 +160,8 @@ cdef int driver_start() except -1:
         result = cu.cuDriverGetVersion(&version)
     except RuntimeError as error:
         raise UnsupportedError(
-            "no CUDA driver: libcuda.so.1 cannot be loaded; a cuda device needs NVIDIA's driver 580 "
-            "or newer") from error
+            "no CUDA driver: libcuda.so.1 cannot be loaded; a cuda device needs NVIDIA's driver "
+            "580 or newer") from error
     if result == cu.CUDA_ERROR_STUB_LIBRARY:
         raise UnsupportedError(
             "no CUDA driver: libcuda.so.1 is the toolkit's stub, which only linkers use; a cuda "
