@@ -20,6 +20,7 @@ cnp.import_array()
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object value)
     bint PyFloat_CheckExact(object value)
+    bint PyBool_Check(object value)
     int64_t PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 # All integers up to these are exact; all floats up to the last are finite in every type.
@@ -29,7 +30,7 @@ cdef double FEW = 65504.0
 
 
 cdef bint read_word(object value, char kind, Py_ssize_t size, int64_t *word) except -1:
-    """Put the bytes of a number into `word`, zero-padded; False where it has the long way."""
+    """The long way takes the same for these and more."""
     cdef int overflow = 0
     cdef int64_t number, one = 1
     cdef double real
@@ -49,6 +50,9 @@ cdef bint read_word(object value, char kind, Py_ssize_t size, int64_t *word) exc
         real = <double> number
     elif PyFloat_CheckExact(value) and kind == b"f":
         real = value
+    elif PyBool_Check(value) and kind == b"b":
+        word[0] = value is True
+        return True
     else:
         return False
     if size == 8:

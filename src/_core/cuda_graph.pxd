@@ -4,6 +4,7 @@ from fastgraph._core.cuda_build cimport DriverGraph
 from fastgraph._core.cuda_host cimport HostFaults
 from fastgraph._core.cuda_nodes cimport Places
 from fastgraph._core.cuda_retired cimport Retired
+from fastgraph._core.cuda_values cimport Values
 from fastgraph._core.executable cimport Executable
 from fastgraph._core.record cimport Record
 from fastgraph._core.stream cimport CudaDevice, LastUse, Stream
@@ -24,9 +25,7 @@ cdef class CudaGraph(Executable):
     cdef Places places
     cdef object helpers
     cdef HostFaults faults
-    cdef dict scalars                        # (memory, offset) → the value that the kernels have
-    cdef dict once                           # of those set for one launch: the value to go back to
-    cdef bint once_used                      # that launch has been
+    cdef Values values                       # of scalars
     cdef Retired retired
     cdef dict singles                        # number of a record node → a graph of it alone
     cdef object __weakref__

@@ -13,12 +13,15 @@ cimport cython
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_build cimport (
     DriverGraph, DriverGraph_create, DriverGraph_diff, DriverGraph_know, DriverGraph_move,
-    DriverGraph_push, DriverGraph_store)
+    DriverGraph_push)
+from fastgraph._core.cuda_cells cimport Cells, Cells_send
 from fastgraph._core.cuda_host cimport (
     HostFaults_create, HostFaults_raise, host_inside, host_refuse)
 from fastgraph._core.cuda_nodes cimport (
     CHILD_NODE, Maker, Places, Places_create, Shadow, blame, look, place)
 from fastgraph._core.cuda_retired cimport Retired_add, Retired_clear, Retired_create
+from fastgraph._core.cuda_values cimport (
+    Values_are_due, Values_create, Values_moved, Values_spend, Values_store)
 from fastgraph._core.driver cimport (
     driver_idle, exec_launch, exec_upload, stream_capturing)
 from fastgraph._core.executable cimport Executable
@@ -58,7 +61,6 @@ cdef class CudaGraph(Executable):
         self.executable = 0
         self.needs_care = True
         self.rebuilds = 0
-        self.once_used = False
 
     def __del__(self):
         # A finalizer, because the collector runs these before it empties the lists in which the
@@ -129,6 +131,21 @@ cdef class CudaGraph(Executable):
     cdef int replay(self) except -1:
         return CudaGraph_replay(self, self.stream)
 
+    cdef int replay_values(self, dict values) except -1:
+        host_refuse()
+        GraphLock_take(self.lock)
+        try:
+            CudaGraph_check_open(self)
+            HostFaults_raise(self.faults)
+            CudaGraph_store(self, values, True)
+            try:
+                return CudaGraph_launch(self, self.stream)
+            except BaseException:
+                Values_spend(self.values)    # they were for this launch, whatever became of it
+                raise
+        finally:
+            GraphLock_give(self.lock)
+
     def replay_on(self, Stream stream not None):
         """Enqueue one run on `stream`, behind the last one wherever that was.
 
@@ -166,10 +183,15 @@ cdef class CudaGraph(Executable):
         finally:
             GraphLock_give(self.lock)
 
-    def wait(self):
-        """Wait until the last run is done; raises what a host function of it raised."""
-        if self.used is not None:
-            Stream_wait(self.used, False)
+    def wait(self, Stream stream=None):
+        """Wait until the last run is done; raises what a host function of it raised.
+
+        With `stream`, which has the last run, all that was put on it since then is waited for too.
+        """
+        if stream is None:
+            stream = self.used
+        if stream is not None:
+            Stream_wait(stream, False)
         HostFaults_raise(self.faults)
 
     def close(self):
@@ -195,12 +217,15 @@ cdef class CudaGraph(Executable):
         self.record = None
         self.nodes = None
         self.used = None
+        self.values = Values_create(self.device, None, ())
         return 0
 
     # ---- values and addresses
 
     def set_scalars(self, dict values not None, bint once=False, bint held=False):
-        """Give kernels that take scalars by value other values; does not wait for anything.
+        """Give scalars other values; does not wait for anything.
+
+        Those in memory change on the stream of the next launch, right before it.
 
         Parameters
         ----------
@@ -220,6 +245,21 @@ cdef class CudaGraph(Executable):
             CudaGraph_store(self, values, once)
         finally:
             CudaGraph_leave(self, held)
+
+    def spend_scalars(self):
+        """Let values for one launch go back before the next one, though there was no launch."""
+        self.check_held()
+        Values_spend(self.values)
+
+    def scalar_values(self, bint now=False):
+        """Return the values of scalars, by memory and offset: the lasting ones.
+
+        With `now` those for the next launch alone are among them.
+        """
+        return dict(self.values.now) if now else self.values.now | self.values.once
+
+    def _rebuild(self, str reason):
+        CudaGraph_rebuild(self, self.record, {}, reason)
 
     def rebind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0,
                bint held=False):
@@ -244,6 +284,7 @@ cdef class CudaGraph(Executable):
             had = self.places.blocks[memory]
             self.places.at[memory] = after
             self.places.blocks[memory] = (block, offset)
+            CudaGraph_moved(self, before, memory)
             try:
                 if after.base != before.base or after.is_host != before.is_host:
                     DriverGraph_move(self.built, CudaGraph_maker(self), (memory,), changes)
@@ -316,26 +357,27 @@ cdef class CudaGraph(Executable):
         CudaGraph_enter(self, held)
         try:
             LastUse_before(self.last_use, self.stream)
+            CudaGraph_send(self, self.stream)
             for number in nodes:
                 if not 0 <= number < len(self.nodes):
                     raise GraphError(
                         f"there is no node {number}; there are {len(self.nodes)}")
                 single = CudaGraph_single(self, number)
                 try:
-                    single.set_scalars(self.scalars)
+                    single.set_scalars(self.values.now)
                     CudaGraph_launch(single, self.stream)
                     single.wait()
                 except BaseException as error:
                     blame(error, self.nodes[number], number)
                     raise
-            CudaGraph_spend(self)
+            Values_spend(self.values)
         finally:
             CudaGraph_leave(self, held)
 
 
 def instantiate(Record record not None, object blocks not None, CudaDevice device not None,
                 Stream stream not None, object helpers=None, GraphLock lock=None,
-                LastUse last_use=None, dict scalars=None, bint again=False):
+                LastUse last_use=None, dict scalars=None, object cells=(), bint again=False):
     """Make the executable of a record over memory.
 
     Parameters
@@ -354,7 +396,9 @@ def instantiate(Record record not None, object blocks not None, CudaDevice devic
     last_use : LastUse, optional
         Shared by executables that use the same scratch; else it has its own.
     scalars : dict of (int, int) to bytes, optional
-        The first values of scalars by value; the others are zero.
+        The first values of scalars; those by value that have none are zero.
+    cells : set of (int, int), optional
+        Those that lie in memory, one and the same.
     again : bool, default False
         The record is bound a second time: foreign graphs are made anew for its addresses.
 
@@ -379,8 +423,7 @@ def instantiate(Record record not None, object blocks not None, CudaDevice devic
     self.record = record
     self.nodes = list(record.nodes)
     self.faults = HostFaults_create(device.ordinal)
-    self.scalars = {} if scalars is None else dict(scalars)
-    self.once = {}
+    self.values = Values_create(device, scalars, cells)
     self.retired = Retired_create()
     self.singles = {}
     self.places = Places_create(record.memories, blocks, device.context)
@@ -388,7 +431,7 @@ def instantiate(Record record not None, object blocks not None, CudaDevice devic
     maker.again = again
     self.built = DriverGraph_create(record, maker)
     self.executable = self.built.executable
-    self.needs_care = False
+    self.needs_care = Values_are_due(self.values)
     if lock is not None:
         self.lock = lock                 # only now: a run may hold it
     return self
@@ -475,9 +518,10 @@ cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
     host_refuse()
     CudaGraph_check_open(self)
     HostFaults_raise(self.faults)
-    if self.once_used:
+    if self.values.once_used:
         CudaGraph_store(self, {}, False)
     LastUse_before(self.last_use, stream)
+    CudaGraph_send(self, stream)
     if keeps_gil(stream):
         exec_launch(self.context, self.executable, stream.handle)
     else:
@@ -486,21 +530,31 @@ cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
             exec_launch(self.context, self.executable, stream.handle)
     Stream_mark(stream)
     self.used = stream
-    CudaGraph_spend(self)
+    Values_spend(self.values)
     return 0
 
 
-cdef int CudaGraph_spend(CudaGraph self) except -1:
-    """Values for one launch have had it."""
-    if self.once:
-        self.once_used = True
+cdef inline int CudaGraph_send(CudaGraph self, Stream stream) except -1:
+    """Let scalars in memory be what they are to be, for what is enqueued on `stream` next."""
+    cdef Cells cells = self.values.cells
+    if cells is not None and cells.low < cells.high:
+        Cells_send(cells, self.places.at[cells.memory].base, stream)
+        self.needs_care = Values_are_due(self.values)
+    return 0
+
+
+cdef int CudaGraph_moved(CudaGraph self, place before, size_t memory) except -1:
+    """Where a memory was; scalars that lie there have to be sent again."""
+    if self.places.at[memory].base != before.base:
+        Values_moved(self.values, memory)
+        self.needs_care = Values_are_due(self.values)
     return 0
 
 
 cdef Maker CudaGraph_maker(CudaGraph self):
     cdef Maker maker = Maker.__new__(Maker)
     maker.places = self.places
-    maker.scalars = self.scalars
+    maker.scalars = self.values.now
     maker.helpers = self.helpers
     maker.faults = self.faults
     maker.known = {} if self.built is None else self.built.foreigns
@@ -510,39 +564,8 @@ cdef Maker CudaGraph_maker(CudaGraph self):
 
 cdef int CudaGraph_store(CudaGraph self, dict values, bint once) except -1:
     """Hand values of scalars on; those set for a launch that has been go back."""
-    cdef dict wanted = {}, defaults = {}, before
-    cdef str refused
-    if self.once_used:
-        for key, value in self.once.items():
-            if key not in values:
-                wanted[key] = value
-    for key, value in values.items():
-        before_it = self.scalars.get(key)
-        if before_it != value:
-            wanted[key] = value
-        if once:
-            defaults[key] = self.once[key] if key in self.once else before_it
-    if wanted:
-        refused = DriverGraph_store(self.built, wanted, self.scalars)
-        if refused is None:
-            self.scalars.update(wanted)
-        else:
-            before = {key: self.scalars.get(key) for key in wanted}
-            self.scalars.update(wanted)
-            try:
-                CudaGraph_rebuild(self, self.record, {}, refused)
-            except BaseException:
-                self.scalars.update(before)
-                raise
-    if self.once_used:
-        self.once = defaults
-        self.once_used = False
-    elif once:
-        self.once.update(defaults)
-    elif self.once:
-        for key in values:
-            self.once.pop(key, None)
-    self.needs_care = bool(self.once)
+    Values_store(self.values, self.built, values, once, self)
+    self.needs_care = Values_are_due(self.values)
     return 0
 
 
@@ -553,6 +576,9 @@ cdef int CudaGraph_take(CudaGraph self, Record record, object blocks) except -1:
     cdef Places had = self.places
     cdef Py_ssize_t number
     cdef str reason = None
+    cdef list moved = [number for number in range(<Py_ssize_t> min(places.at.size(), had.at.size()))
+                       if places.at[number].base != had.at[number].base
+                       or places.at[number].is_host != had.at[number].is_host]
     nodes, wanted = self.nodes, record.nodes
     maker = CudaGraph_maker(self)
     maker.places = places
@@ -562,9 +588,6 @@ cdef int CudaGraph_take(CudaGraph self, Record record, object blocks) except -1:
         for number in range(len(nodes)):
             if nodes[number] is not wanted[number]:
                 DriverGraph_diff(self.built, maker, nodes[number], wanted[number], number, changes)
-        moved = [number for number in range(<Py_ssize_t> min(places.at.size(), had.at.size()))
-                 if places.at[number].base != had.at[number].base
-                 or places.at[number].is_host != had.at[number].is_host]
         if moved:
             DriverGraph_move(self.built, maker, moved, changes)
     except Rebuild as told:
@@ -583,6 +606,8 @@ cdef int CudaGraph_take(CudaGraph self, Record record, object blocks) except -1:
     CudaGraph_retire(self, (had, self.record))
     self.record = record
     self.nodes = list(record.nodes)
+    for number in moved:
+        CudaGraph_moved(self, had.at[number], number)
     return 0
 
 
@@ -638,7 +663,7 @@ cdef CudaGraph CudaGraph_single(CudaGraph self, Py_ssize_t number):
         try:
             self.singles[number] = instantiate(
                 record, self.places.blocks, self.device, self.stream, self.helpers,
-                last_use=self.last_use, scalars=self.scalars)
+                last_use=self.last_use, scalars=self.values.now)
         except BaseException as error:
             error.add_note(f"which is node {number} of its graph")
             raise

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+cimport numpy as cnp
 from libc.stdint cimport uint32_t, uintptr_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
@@ -13,6 +14,7 @@ from fastgraph._core.driver cimport (
     copy_async, copy_batch, copy_spec, launch_async, launch_spec, set_async, set_spec)
 from fastgraph._core.stream cimport Stream, Stream_mark
 
+cnp.import_array()
 
 # Larger pieces fill the next slot while the last one is on its way.
 cdef size_t PIECE_BYTES = 1 << 22
@@ -140,10 +142,10 @@ cdef int send(Stream stream, Staging staging, uintptr_t base, size_t total, list
 
 
 cdef int stage(uintptr_t at, array, size_t nbytes) except -1:
-    cdef uintptr_t source
-    dense = np.ascontiguousarray(array)
-    source = dense.__array_interface__["data"][0]
-    memcpy(<void *> at, <void *> source, nbytes)
+    cdef cnp.ndarray dense = array
+    if not cnp.PyArray_IS_C_CONTIGUOUS(dense):
+        dense = np.ascontiguousarray(dense)
+    memcpy(<void *> at, cnp.PyArray_DATA(dense), nbytes)
     return 0
 
 

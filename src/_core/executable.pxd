@@ -1,4 +1,5 @@
 from fastgraph._core.lock cimport GraphLock
+from fastgraph._core.scalars cimport ScalarTable
 
 
 cdef class Executable:
@@ -6,10 +7,13 @@ cdef class Executable:
     cdef readonly bint active            # inside `replay`
 
     cdef int replay(self) except -1
+    # The same with values of scalars, by memory and offset, for this run alone.
+    cdef int replay_values(self, dict values) except -1
 
 
 cdef class Cell:
     cdef Executable plain
+    cdef ScalarTable scalars
 
 
 cdef class Handle:

@@ -6,6 +6,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from fastgraph._core.counters cimport EXECUTABLES, counters_add
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
+from fastgraph._core.scalars cimport ScalarTable, ScalarTable_read
 
 from fastgraph.errors import GraphError
 
@@ -35,11 +36,15 @@ cdef class Executable:
         """Run every node once, or enqueue that; takes the lock."""
         raise NotImplementedError
 
-    def locked(self, work):
-        """Return ``work()``, called while no run is under way and none can begin."""
+    cdef int replay_values(self, dict values) except -1:
+        """`replay` with these values of scalars in this run."""
+        raise NotImplementedError
+
+    def locked(self, work, *args):
+        """Return ``work(*args)``, called while no run is under way and none can begin."""
         GraphLock_take(self.lock)
         try:
-            return work()
+            return work(*args)
         finally:
             GraphLock_give(self.lock)
 
@@ -52,11 +57,13 @@ cdef class Executable:
 cdef class Cell:
     """What all handles of one executable share: how to replay it when nothing is given.
 
-    ``plain`` is the executable, or None where a replay takes more than one run of it.
+    ``plain`` is the executable, or None where a replay takes more than one run of it; ``scalars``
+    tells its scalars by name.
     """
 
-    def __init__(self, Executable plain=None):
+    def __init__(self, Executable plain=None, ScalarTable scalars=None):
         self.plain = plain
+        self.scalars = scalars
 
     def set(self, Executable plain):
         """Let a replay that is given nothing be one run of `plain`; with None it is more."""
@@ -100,8 +107,24 @@ cdef class Handle:
         GraphError
             The handle is closed, or the graph is a compiled model's and runs through it.
         """
-        if live or stream is not None or scalars or not replay_plain(<PyObject *> self):
+        if live or stream is not None or not replay_given(self.cell, scalars):
             self._replay(live, stream, scalars)
+
+
+cdef int replay_given(Cell cell, dict given) except -1:
+    """A replay that is given scalars or nothing: 1, or 0 where it takes more than a run."""
+    cdef Executable plain = cell.plain
+    cdef dict values
+    if plain is None:
+        return 0
+    if not given:
+        plain.replay()
+        return 1
+    values = None if cell.scalars is None else ScalarTable_read(cell.scalars, given)
+    if values is None:
+        return 0
+    plain.replay_values(values)
+    return 1
 
 
 cdef int replay_plain(PyObject *handle) except -1:

@@ -9,6 +9,7 @@ import numpy as np
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_borrow
@@ -51,15 +52,62 @@ cdef class HostGraph(Executable):
         GraphLock_take(self.lock)
         self.active = True
         try:
-            if self.moved:
-                HostGraph_check_bound(self)
-                resolve(self)
-                self.moved = False
+            HostGraph_settle(self)
             walk_all(self)
             return HostGraph_check_fault(self)
         finally:
             self.active = False
             GraphLock_give(self.lock)
+
+    cdef int replay_values(self, dict values) except -1:
+        GraphLock_take(self.lock)
+        self.active = True
+        try:
+            HostGraph_settle(self)
+            write_values(self, values)
+            try:
+                walk_all(self)
+            finally:
+                write_lasting(self, values)
+            return HostGraph_check_fault(self)
+        finally:
+            self.active = False
+            GraphLock_give(self.lock)
+
+    def set_scalars(self, dict values not None, bint once=False, bint held=False):
+        """Give scalars other values.
+
+        Parameters
+        ----------
+        values : dict of (int, int) to bytes
+            Memory and offset of each, and its bytes.
+        once : bool, default False
+            Until `spend_scalars` alone.
+
+        Raises
+        ------
+        GraphError
+            There is no such scalar, or it has another size. Everything is as it was.
+        """
+        for where, value in values.items():
+            if len(self.scalars.get(where, b"")) != len(value):
+                raise GraphError(f"there is no scalar of {len(value)} bytes at {where}")
+        HostGraph_enter(self, held)
+        try:
+            write_values(self, values)
+            (self.once if once else self.scalars).update(values)
+        finally:
+            HostGraph_leave(self, held)
+
+    def spend_scalars(self):
+        """Let the values that were set for one run go back; for work of `locked`."""
+        self.check_held()
+        write_lasting(self, self.once)
+        self.once.clear()
+
+    def scalar_values(self):
+        """Return the lasting values of scalars, by memory and offset."""
+        return dict(self.scalars)
 
     @property
     def parallel(self):
@@ -154,7 +202,7 @@ cdef class HostGraph(Executable):
 
 
 def instantiate(HostProgram program not None, dict bindings not None, uint32_t threads=1,
-                release_gil="auto", GraphLock lock=None):
+                release_gil="auto", GraphLock lock=None, dict scalars=None):
     """Resolve a program against memory: one executable, independent of every other one.
 
     Parameters
@@ -170,6 +218,9 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         that it pays.
     lock : GraphLock, optional
         Shared by executables of which one may run at a time; else it has its own.
+    scalars : dict of (int, int) to bytes, optional
+        Values of scalars, by memory and offset. Kept, so that executables over the same memory
+        can have them in common.
 
     Returns
     -------
@@ -202,9 +253,41 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
     for memory, place in bindings.items():
         block, offset = place if isinstance(place, tuple) else (place, 0)
         self.bind(memory, block, offset)
+    self.scalars = {} if scalars is None else scalars
+    self.once = {}
+    write_values(self, self.scalars)
     if lock is not None:
         self.lock = lock                 # only now: a run may hold it
     return self
+
+
+cdef inline int HostGraph_settle(HostGraph self) except -1:
+    """Work out the operands' addresses if a memory has moved."""
+    if self.moved:
+        HostGraph_check_bound(self)
+        resolve(self)
+        self.moved = False
+    return 0
+
+
+cdef int write_values(HostGraph self, dict values) except -1:
+    """Store values of scalars where they are read. The lock is held."""
+    for where, value in values.items():
+        write_value(self, where, value)
+    return 0
+
+
+cdef int write_lasting(HostGraph self, dict values) except -1:
+    """Let these scalars be what they last are."""
+    for where in values:
+        write_value(self, where, self.scalars[where])
+    return 0
+
+
+cdef inline int write_value(HostGraph self, tuple where, bytes value) except -1:
+    cdef size_t memory = where[0], offset = where[1]
+    memcpy(<char *> self.bases[memory] + offset, <const char *> value, <size_t> len(value))
+    return 0
 
 
 cdef int HostGraph_lock(HostGraph self) except -1:

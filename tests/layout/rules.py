@@ -23,11 +23,12 @@ ROOMS = (
     (
         *("buffer", "dlpack", "pool", "waiting", "stream", "device_memory"),
         *("cuda_module", "cuda_work"),
-        *("params", "lock", "pending", "calls"),
+        *("params", "lock", "pending", "calls", "scalars"),
     ),
     (
         *("executable", "host_program", "host_graph"),
-        *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired", "cuda_capture", "cuda_graph"),
+        *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
+        *("cuda_cells", "cuda_values", "cuda_capture", "cuda_graph"),
     ),
     ("dispatch", "raw", "step", "lanes"),
 )

@@ -232,7 +232,7 @@ class DeviceGraph(Handle):
 
     def _replay(self, live: tuple[Any, ...], stream: Any, scalars: dict[str, Any]) -> None:
         """`replay` where it is more than one run of the executable."""
-        self._live().run(self._token, live, scalars, stream=stream)
+        self._live().run(self._token, live, scalars, stream)
 
     def run(
         self,
@@ -258,16 +258,11 @@ class DeviceGraph(Handle):
             As `replay`; `out` does not fit.
         """
         state = self._live()
-        where = state.stream_of(stream)
-        specs = tuple(
-            (str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs)
-        )
-        wanted = None if out is None else check_out(specs, out)
-        arrays = state.run(
-            self._token, live, scalars, lambda: state.collect(wanted, where), stream=where
-        )
-        assert arrays is not None
-        return arrays
+        wanted = None
+        if out is not None:
+            specs = ((str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs))
+            wanted = check_out(tuple(specs), out)
+        return state.run(self._token, live, scalars, stream, True, wanted)
 
     def set(self, **scalars: Any) -> None:
         """Change the defaults of scalars, and point pointers elsewhere, for this graph.

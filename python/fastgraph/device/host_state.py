@@ -13,7 +13,7 @@ from fastgraph._core.checks import check_stream
 from fastgraph._core.host_graph import HostGraph
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.record import Record
-from fastgraph.device.pending import PointerSlot, Scalar, Work
+from fastgraph.device.pending import Where, Work
 from fastgraph.device.state import GraphState, Place
 
 __all__ = ["HostState"]
@@ -39,7 +39,7 @@ class HostState(GraphState):
         """UnsupportedError unless None."""
         check_stream(stream)
 
-    def collect(self, out: Sequence[_Array] | None, stream: Any = None) -> tuple[_Array, ...]:
+    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
         """Return the outputs as arrays of the caller's own, or copied to `out`."""
         arrays = []
         for i, place in enumerate(self.outputs):
@@ -55,7 +55,11 @@ class HostState(GraphState):
         return HostProgram(record, self.isa or isa.chosen())
 
     def _instantiate(
-        self, program: HostProgram, record: Record, blocks: Sequence[Place]
+        self,
+        program: HostProgram,
+        record: Record,
+        blocks: Sequence[Place],
+        scalars: dict[Where, bytes],
     ) -> HostGraph:
         # Foreign code may take long, or wait for another Python thread.
         foreign = any(node.kind in FOREIGN_KINDS for node in record.nodes)
@@ -65,20 +69,16 @@ class HostState(GraphState):
             threads=pool.available_cores(),
             release_gil=True if foreign else "auto",
             lock=self.shared.lock,
+            scalars=scalars,
         )
 
     def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
-        self._bind(record, self._program(record), works, blocks)
+        # Not a copy: who sets a scalar meanwhile may still do so through the old executable.
+        scalars = self.executable.scalars
+        self._bind(record, self._program(record), works, blocks, scalars)
 
     def _attach(self) -> None:
         self.twins = [self._view(*place) for place in self.twin_places]
-        self.cells = {
-            name: self._view(*where, (), held.dtype)
-            for name, (held, where) in self.names.items()
-            if isinstance(held, Scalar)
-        }
-        for name, cell in self.cells.items():
-            cell[...] = self.defaults[name]
 
     def _begin(self, stream: Any) -> None:
         """All is done when the call that gave it returns."""
@@ -87,16 +87,12 @@ class HostState(GraphState):
         for twin, array in zip(self.twins, arrays, strict=True):
             twin[...] = np.asarray(array)
 
-    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
-        for name, value in values.items():
-            held, (memory, _) = self.names[name]
-            if isinstance(held, PointerSlot):
-                self.executable.bind(memory, value.block, value.offset, held=True)
-            else:
-                self.cells[name][...] = value
+    def _point(self, targets: Mapping[str, Buffer]) -> None:
+        for name, target in targets.items():
+            self.executable.bind(self.names[name][1][0], target.block, target.offset, held=True)
 
-    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
-        self._store({name: self.defaults[name] for name in values}, stream, False)
+    def _values_now(self) -> dict[Where, bytes]:
+        return {}  # all lie in memory
 
     def _execute(self, stream: Any) -> None:
         self.executable.run(held=True)
@@ -105,9 +101,6 @@ class HostState(GraphState):
 
     def _run_node(self, executable: HostGraph, node: int) -> None:
         executable.run_subset([node], held=True)
-
-    def _copy_values(self, twin: HostGraph, values: Mapping[str, Any]) -> None:
-        """All values lie in memory here."""
 
     def _view(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> _Array:
         block, start = self.version.blocks[memory]

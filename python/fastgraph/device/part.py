@@ -30,6 +30,7 @@ def part_of(state: GraphState) -> Part:
     bound: dict[int, tuple[Block, int]] = {}
     aliases: dict[int, Where] = {}
     values: dict[int, np.ndarray[Any, Any]] = {}
+    defaults = state.defaults
     for number, memory in enumerate(memories):
         block, offset = blocks[number]
         if memory.kind == "scalars":
@@ -48,9 +49,9 @@ def part_of(state: GraphState) -> Part:
 
     def fixed(value: Any) -> Any:
         if isinstance(value, PointerSlot):
-            return state.defaults[value.name]
+            return defaults[value.name]
         if isinstance(value, Scalar) and value.where == "node":
-            return state.defaults[value.name][()]
+            return defaults[value.name][()]
         return value
 
     def locate(value: Any) -> Where | None:
@@ -79,12 +80,10 @@ def part_of(state: GraphState) -> Part:
 
 def _values(state: GraphState, memory: int, nbytes: int) -> np.ndarray[Any, Any]:
     """The bytes of the scalars' memory, by their defaults."""
-    values = np.zeros(nbytes, "u1")
+    values, defaults = np.zeros(nbytes, "u1"), state.defaults
     for name, (held, (number, offset)) in state.names.items():
         if number == memory and isinstance(held, Scalar):
-            values[offset : offset + held.nbytes] = np.frombuffer(
-                state.defaults[name].tobytes(), "u1"
-            )
+            values[offset : offset + held.nbytes] = np.frombuffer(defaults[name].tobytes(), "u1")
     return values
 
 

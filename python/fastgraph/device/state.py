@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.executable import Cell, Executable
+from fastgraph._core.executable import Cell
 from fastgraph._core.record import Record
+from fastgraph._core.scalars import ScalarTable
 from fastgraph.device.backend import Backend, SharedScratch, backend_of
 from fastgraph.device.inputs import RecordedInput, check_live
 from fastgraph.device.moving import moved_works
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GraphState", "Place", "Settings", "Version"]
 
-_T = TypeVar("_T")
 _Array = np.ndarray[Any, np.dtype[Any]]
 Place = tuple[Block, int]
 
@@ -61,6 +61,16 @@ class Version(NamedTuple):
     blocks: tuple[Place, ...]
 
 
+class Values(NamedTuple):
+    """What was given by name: bytes of scalars by memory and offset, buffers of pointers."""
+
+    scalars: dict[Where, bytes]
+    pointers: dict[str, Buffer]
+
+
+NOTHING = Values({}, {})
+
+
 class GraphState(ABC):
     """One executable and what its handles share; it changes under its lock alone.
 
@@ -68,7 +78,7 @@ class GraphState(ABC):
     reach it, how it runs, and how outputs come back.
     """
 
-    executable: Executable
+    executable: Any  # an Executable of its device
     version: Version
     cell: Cell
     filled_by: object
@@ -97,10 +107,16 @@ class GraphState(ABC):
         self.located: dict[int, Where] = {id(p): recorded.located[id(p)] for p in self.places}
         self.isa = recorded.isa
         self.twin_places = recorded.twins
-        self.defaults: dict[str, Any] = {
-            name: held.default if isinstance(held, Scalar) else held.target
-            for name, (held, _) in recorded.names.items()
-        }
+        scalars: dict[str, Scalar] = {}
+        self.targets: dict[str, Buffer] = {}  # of pointers
+        for name, (held, _) in recorded.names.items():
+            if isinstance(held, Scalar):
+                scalars[name] = held
+            else:
+                self.targets[name] = held.target
+        self.scalars = ScalarTable(
+            {name: (self.names[name][1], held.dtype) for name, held in scalars.items()}, pattern
+        )
         arena = self.shared.block
         blocks = [
             (arena, 0) if arena is not None and number == recorded.arena else place
@@ -109,7 +125,11 @@ class GraphState(ABC):
         self._reset()
         program = self._program(recorded.record)
         self._bind(
-            recorded.record, program, recorded.works, self._allocated(recorded.record, blocks)
+            recorded.record,
+            program,
+            recorded.works,
+            self._allocated(recorded.record, blocks),
+            {self.names[name][1]: held.default.tobytes() for name, held in scalars.items()},
         )
 
     def clone(self) -> GraphState:
@@ -122,7 +142,8 @@ class GraphState(ABC):
             now.record, [None if i in self.private else b for i, b in enumerate(now.blocks)]
         )
         twin._reset()
-        twin._bind(now.record, now.program, twin._own_twins(now, blocks), blocks)
+        values = self.executable.scalar_values()
+        twin._bind(now.record, now.program, twin._own_twins(now, blocks), blocks, values)
         return twin
 
     def _own_twins(self, origin: Version, blocks: Sequence[Place]) -> tuple[Work, ...]:
@@ -143,11 +164,11 @@ class GraphState(ABC):
                 return stand_in.view(value.offset, value.shape, value.dtype)
             return value
 
-        for name, value in self.defaults.items():
-            if isinstance(value, Buffer) and id(value.block) in stand_ins:
+        for name, value in self.targets.items():
+            if id(value.block) in stand_ins:
                 block = stand_ins[id(value.block)][1]
                 own = buffer.view(block, value.offset, value.shape, value.dtype, value.device)
-                self.defaults = {**self.defaults, name: own}
+                self.targets = {**self.targets, name: own}
         return moved_works(origin.works, move)
 
     @property
@@ -164,6 +185,17 @@ class GraphState(ABC):
     def nbytes(self) -> int:
         """int: bytes of memory of the graph's own."""
         return sum(self.record.memories[number].nbytes for number in self.private)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """dict: what each scalar, as a 0-d array, and each pointer is by default."""
+        values = self.executable.scalar_values()
+        return {
+            name: np.frombuffer(values[where], held.dtype).reshape(())
+            if isinstance(held, Scalar)
+            else self.targets[name]
+            for name, (held, where) in self.names.items()
+        }
 
     @property
     @abstractmethod
@@ -189,70 +221,90 @@ class GraphState(ABC):
         token: object,
         live: tuple[Any, ...],
         given: Mapping[str, Any],
-        collect: Callable[[], _T] | None = None,
-        order: Sequence[int] | None = None,
         stream: Any = None,
-    ) -> _T | None:
-        """Fill the inputs, run every node once, and return ``collect()``, all as one unit."""
-        arrays = check_live(self.settings.inputs, live) if live else []
-        values = self.check_names(given)
+        collects: bool = False,
+        out: Sequence[_Array] | None = None,
+        order: Sequence[int] | None = None,
+    ) -> tuple[_Array, ...]:
+        """Fill the inputs and run every node once; as one unit with `collect`, if that is asked."""
         stream = self.stream_of(stream)
+        arrays = check_live(self.settings.inputs, live) if live else None
+        values = self.check_names(given) if given else NOTHING
+        return self.executable.locked(
+            self._run, token, arrays, values, stream, collects, out, order
+        )
 
-        def work() -> _T | None:
-            if not live and self.twin_places and self.filled_by is not token:
-                raise InputError(
-                    "replay() without inputs is for the handle that gave the last ones; another "
-                    "caller has filled the inputs since, or nobody has: give them"
-                )
-            self._begin(stream)
-            if live:
-                self._fill(arrays, stream)
-                self.filled_by = token
-            self.busy = True
-            try:
-                if values:
-                    self._store(values, stream, True)
-                if order is not None:
-                    self.run_in_order(order)
-                elif self.verify_left:
-                    self._verify(values, stream)
-                elif self.settings.check is True:
-                    self._run_one_by_one()
-                else:
-                    self._execute(stream)
-                return None if collect is None else collect()
-            finally:
-                if values:
-                    self._restore(values, stream)
-                self.busy = False
+    def _run(
+        self,
+        token: object,
+        arrays: Sequence[Buffer | _Array] | None,
+        values: Values,
+        stream: Any,
+        collects: bool,
+        out: Sequence[_Array] | None,
+        order: Sequence[int] | None,
+    ) -> tuple[_Array, ...]:
+        """`run` with all that was given checked; called by work of `locked`."""
+        if arrays is None and self.twin_places and self.filled_by is not token:
+            raise InputError(
+                "replay() without inputs is for the handle that gave the last ones; another "
+                "caller has filled the inputs since, or nobody has: give them"
+            )
+        self._begin(stream)
+        if arrays is not None:
+            self._fill(arrays, stream)
+            self.filled_by = token
+        self.busy = True
+        try:
+            # Also where none is given: what the last run was given goes back.
+            self.executable.set_scalars(values.scalars, once=True, held=True)
+            if values.pointers:
+                self._point(values.pointers)
+            if order is not None:
+                self.run_in_order(order)
+            elif self.verify_left:
+                self._verify(values, stream)
+            elif self.settings.check is True:
+                self._run_one_by_one()
+            else:
+                self._execute(stream)
+            return self.collect(out, stream) if collects else ()
+        finally:
+            self.busy = False
+            if values.pointers:
+                self._point({name: self.targets[name] for name in values.pointers})
+            if values.scalars:
+                self.executable.spend_scalars()
 
-        return self.executable.locked(work)
-
-    def set(self, given: Mapping[str, Any]) -> None:
+    def set(self, given: dict[str, Any]) -> None:
         """Change defaults."""
+        scalars = self.scalars.read(given)
+        if scalars is not None:
+            self.executable.set_scalars(scalars)
+            return
         values = self.check_names(given)
+        self.executable.locked(self._set, values)
 
-        def work() -> None:
-            self.defaults = {**self.defaults, **values}
-            stream = self.stream_of(None)
-            self._begin(stream)
-            self._store(values, stream, False)
+    def _set(self, values: Values) -> None:
+        try:
+            self._point(values.pointers)
+            self.executable.set_scalars(values.scalars, held=True)
+        except BaseException:
+            self._point({name: self.targets[name] for name in values.pointers})
+            raise
+        self.targets = {**self.targets, **values.pointers}
 
-        self.executable.locked(work)
-
-    def check_names(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check_names(self, given: Mapping[str, Any]) -> Values:
         """Return values given by name as scalars and pointers take them, or raise InputError."""
-        values: dict[str, Any] = {}
+        scalars: dict[Where, bytes] = {}
+        pointers: dict[str, Buffer] = {}
         for name, value in given.items():
             if name not in self.names:
                 known = ", ".join(map(repr, self.names)) or "none"
                 raise InputError(f"the graph has no scalar or pointer {name!r}; it has {known}")
             held = self.names[name][0]
             if isinstance(held, Scalar):
-                try:
-                    values[name] = pattern(value, held.dtype)
-                except InputError as error:
-                    raise InputError(f"scalar {name!r}: {error}") from None
+                scalars |= self.scalars.read({name: value}) or {}
                 continue
             if not isinstance(value, Buffer):
                 raise InputError(f"pointer {name!r} takes a Buffer, not {type(value).__name__}")
@@ -261,8 +313,8 @@ class GraphState(ABC):
                     f"pointer {name!r} is {held.dtype}{list(held.shape)} on {held.device}, "
                     f"not {value!r}"
                 )
-            values[name] = value
-        return values
+            pointers[name] = value
+        return Values(scalars, pointers)
 
     def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
         """Take another record over the same private memory; called by work of `locked`."""
@@ -275,7 +327,7 @@ class GraphState(ABC):
             self._run_node(self.executable, node)
 
     @abstractmethod
-    def collect(self, out: Sequence[_Array] | None, stream: Any = None) -> tuple[_Array, ...]:
+    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
         """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
 
     @abstractmethod
@@ -291,7 +343,13 @@ class GraphState(ABC):
         """Return what is made of a record once, for all its executables."""
 
     @abstractmethod
-    def _instantiate(self, program: Any, record: Record, blocks: Sequence[Place]) -> Any:
+    def _instantiate(
+        self,
+        program: Any,
+        record: Record,
+        blocks: Sequence[Place],
+        scalars: dict[Where, bytes],
+    ) -> Any:
         """Return an executable over memories, under the lock of this graph."""
 
     @abstractmethod
@@ -300,7 +358,7 @@ class GraphState(ABC):
 
     @abstractmethod
     def _attach(self) -> None:
-        """Get ready what fills inputs and stores values, once the memories are known."""
+        """Get ready what fills inputs, once the memories are known."""
 
     @abstractmethod
     def _begin(self, stream: Any) -> None:
@@ -311,12 +369,8 @@ class GraphState(ABC):
         """Copy live arrays to the twins."""
 
     @abstractmethod
-    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
-        """Let the next run, or all from now on, have these values of scalars and pointers."""
-
-    @abstractmethod
-    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
-        """Let the runs after the next have the defaults again of what one run had otherwise."""
+    def _point(self, targets: Mapping[str, Buffer]) -> None:
+        """Let pointers point to buffers."""
 
     @abstractmethod
     def _execute(self, stream: Any) -> None:
@@ -331,12 +385,12 @@ class GraphState(ABC):
         """Run one node of an executable of this record and wait."""
 
     @abstractmethod
-    def _copy_values(self, twin: Any, values: Mapping[str, Any]) -> None:
-        """Give another executable the values that lie in no memory."""
+    def _values_now(self) -> dict[Where, bytes]:
+        """Return the values that scalars have in the run that is under way."""
 
     def _reset(self) -> None:
         """What a new executable starts with."""
-        self.cell = Cell()
+        self.cell = Cell(None, self.scalars)
         self.filled_by = None
         self.caches = 0
         self.busy = False
@@ -358,16 +412,21 @@ class GraphState(ABC):
         found = list(blocks)
         for name, (held, (memory, _)) in self.names.items():
             if isinstance(held, PointerSlot):
-                target = self.defaults[name]
+                target = self.targets[name]
                 found[memory] = target.block, target.offset
         return found
 
     def _bind(
-        self, record: Record, program: Any, works: Sequence[Work], blocks: Sequence[Place]
+        self,
+        record: Record,
+        program: Any,
+        works: Sequence[Work],
+        blocks: Sequence[Place],
+        scalars: dict[Where, bytes],
     ) -> None:
         """Make an executable over memories, named pointers where their defaults are."""
         placed = self.placed(blocks)
-        self.executable = self._instantiate(program, record, placed)
+        self.executable = self._instantiate(program, record, placed, scalars)
         self.version = Version(record, program, tuple(works), tuple(placed))
         self._attach()
         self.note_plain()
@@ -380,17 +439,15 @@ class GraphState(ABC):
                 error.add_note(f"in node {number} {node.name!r} ({node.kind})")
                 raise
 
-    def _verify(self, values: Mapping[str, Any], stream: Any) -> None:
+    def _verify(self, values: Values, stream: Any) -> None:
         """Run, and run again on copies of all memory, node by node in another legal order."""
         memories = self.record.memories
         sizes = [memory.nbytes for memory in memories]
         places = self.placed(self.version.blocks)
-        for name, value in values.items():
-            if isinstance(value, Buffer):
-                places[self.names[name][1][0]] = value.block, value.offset
+        for name, value in values.pointers.items():
+            places[self.names[name][1][0]] = value.block, value.offset
         copies = copy_blocks(places, sizes, self.backend)
-        twin = self._instantiate(self.version.program, self.record, copies)
-        self._copy_values(twin, values)
+        twin = self._instantiate(self.version.program, self.record, copies, self._values_now())
         self._finish(stream)
         self.verify_left -= 1
         self.note_plain()

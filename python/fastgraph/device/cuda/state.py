@@ -12,7 +12,7 @@ from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_graph import CudaGraph
 from fastgraph._core.record import Record
 from fastgraph._core.stream import Stream
-from fastgraph.device.pending import PointerSlot, Scalar, Work
+from fastgraph.device.pending import Scalar, Where, Work
 from fastgraph.device.state import GraphState, Place, Version
 
 if TYPE_CHECKING:
@@ -27,11 +27,9 @@ class CudaState(GraphState):
     """What the handles of a graph on a GPU share."""
 
     executable: CudaGraph
-    # Where each output is read on the host, once there was a run that had to; and the twins and
-    # the scalars in memory.
+    # Where each output is read on the host, once there was a run that had to; and the twins.
     _pinned: list[Buffer] | None
     twins: list[Buffer]
-    cells: dict[str, Buffer]
 
     @property
     def gpu(self) -> CudaBackend:
@@ -60,7 +58,7 @@ class CudaState(GraphState):
             return found
         return self.gpu.as_stream(stream)
 
-    def collect(self, out: Sequence[_Array] | None, stream: Any = None) -> tuple[_Array, ...]:
+    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
         """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
         pairs = [
             (host, device)
@@ -68,7 +66,7 @@ class CudaState(GraphState):
             if host is not device
         ]
         cuda_work.copy(stream, pairs)
-        self.executable.wait()
+        self.executable.wait(stream)
         arrays = []
         for i, host in enumerate(self._results()):
             view = np.asarray(host)
@@ -101,7 +99,9 @@ class CudaState(GraphState):
     def _program(self, record: Record) -> None:
         return None
 
-    def _instantiate(self, program: None, record: Record, blocks: Sequence[Place]) -> CudaGraph:
+    def _instantiate(
+        self, program: None, record: Record, blocks: Sequence[Place], scalars: dict[Where, bytes]
+    ) -> CudaGraph:
         return cuda_graph.instantiate(
             record,
             list(blocks),
@@ -110,7 +110,12 @@ class CudaState(GraphState):
             self.gpu.helpers,
             lock=self.shared.lock,
             last_use=self.shared.last_use,
-            scalars=self._node_values(self.defaults),
+            scalars=scalars,
+            cells=[
+                where
+                for held, where in self.names.values()
+                if isinstance(held, Scalar) and held.where == "memory"
+            ],
         )
 
     def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
@@ -120,13 +125,6 @@ class CudaState(GraphState):
     def _attach(self) -> None:
         self._pinned = None
         self.twins = [self._buffer(*place) for place in self.twin_places]
-        self.cells = {
-            name: self._buffer(*where, (), held.dtype)
-            for name, (held, where) in self.names.items()
-            if isinstance(held, Scalar) and held.where == "memory"
-        }
-        for name, cell in self.cells.items():
-            cell.copy_from(self.defaults[name])
 
     def _begin(self, stream: Any) -> None:
         self.shared.last_use.before(stream)
@@ -144,22 +142,12 @@ class CudaState(GraphState):
         if there:
             cuda_work.copy(stream, there)
 
-    def _store(self, values: Mapping[str, Any], stream: Any, once: bool) -> None:
-        in_nodes = self._node_values(values)
-        if in_nodes:
-            self.executable.set_scalars(in_nodes, once=once, held=True)
-        in_memory = [(cell, values[name]) for name, cell in self.cells.items() if name in values]
-        if in_memory:
-            cuda_work.upload(stream, self.gpu.staging, in_memory)
-        for name, value in values.items():
-            held, (memory, _) = self.names[name]
-            if isinstance(held, PointerSlot):
-                self.executable.rebind(memory, value.block, value.offset, held=True)
+    def _point(self, targets: Mapping[str, Buffer]) -> None:
+        for name, target in targets.items():
+            self.executable.rebind(self.names[name][1][0], target.block, target.offset, held=True)
 
-    def _restore(self, values: Mapping[str, Any], stream: Any) -> None:
-        # What lies in nodes goes back by itself, before the next launch.
-        others = {name: self.defaults[name] for name in values if not self._in_node(name)}
-        self._store(others, stream, False)
+    def _values_now(self) -> dict[Where, bytes]:
+        return self.executable.scalar_values(now=True)
 
     def _execute(self, stream: Any) -> None:
         self.executable.launch_held(stream)
@@ -170,23 +158,6 @@ class CudaState(GraphState):
 
     def _run_node(self, executable: CudaGraph, node: int) -> None:
         executable.run_subset([node], held=True)
-
-    def _copy_values(self, twin: CudaGraph, values: Mapping[str, Any]) -> None:
-        in_nodes = self._node_values({**self.defaults, **values})
-        if in_nodes:
-            twin.set_scalars(in_nodes, held=True)
-
-    def _node_values(self, values: Mapping[str, Any]) -> dict[tuple[int, int], bytes]:
-        """Values of scalars in nodes, by memory and offset."""
-        found = {}
-        for name, value in values.items():
-            if self._in_node(name):
-                found[self.names[name][1]] = value.tobytes()
-        return found
-
-    def _in_node(self, name: str) -> bool:
-        held = self.names[name][0]
-        return isinstance(held, Scalar) and held.where == "node"
 
     def _buffer(
         self, memory: int, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]
