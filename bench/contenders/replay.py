@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,16 @@ def build(spec: dict[str, Any]) -> Call:
     """What ``kind`` says over ``nodes`` nodes.
 
     ``native``, ``empty`` and ``roots`` (no edges) replay a graph; ``build`` makes one; ``hit``
-    finds one in a cache by its two inputs; ``hit and replay`` also replays it with them.
+    finds one in a cache by its two inputs; ``hit and replay`` also replays it with them, ``inputs``
+    does only that, and ``run`` returns the outputs too. ``set`` changes a scalar of a graph for
+    good, ``value`` for one replay.
     """
     kind, nodes = spec["kind"], spec["nodes"]
     ctx = fg.DeviceContext("cpu")
-    if kind.startswith("hit"):
+    if kind in ("hit", "hit and replay", "inputs", "run"):
         return _hit(ctx, kind)
+    if kind in ("set", "value"):
+        return _valued(ctx, kind)
     kernels = _kernels()
     counter = ctx.create_buffer(1, "int32")
     recording = _recording(kernels["nothing"], (), kind, nodes)
@@ -70,7 +75,11 @@ def compiled_once() -> ctypes.CDLL:
 
 def _kernels() -> Kernels:
     library = compiled_once()
-    types = {"nothing": "", "count": "int32_t *counter"}
+    types = {
+        "nothing": "",
+        "count": "int32_t *counter",
+        "keep": "int32_t *place, int32_t value",
+    }
     return {
         name: fg.NativeKernel(
             ctypes.cast(getattr(library, name), ctypes.c_void_p).value, signature, owner=library
@@ -102,16 +111,39 @@ def _hit(ctx: fg.DeviceContext, kind: str) -> Call:
     def recording(b: fg.DeviceGraphBuilder, *twins: fg.Buffer) -> None:
         for out, twin in zip(outs, twins, strict=True):
             b.add_copy(out, twin)
+            b.add_output(out)
 
     create = fg.DeviceGraph.create
-    create(ctx, recording, x, y, cache=cache)
+    graph = create(ctx, recording, x, y, cache=cache)
     names = {"create": create, "ctx": ctx, "recording": recording, "x": x, "y": y, "cache": cache}
     line = "create(ctx, recording, x, y, cache=cache)"
     if kind == "hit and replay":
         line += ".replay(x, y); ctx.synchronize()"
+    elif kind in ("inputs", "run"):
+        names |= {"inputs": graph.replay, "run": graph.run}
+        line = f"{kind}(x, y)"
 
     def result() -> Array:
         create(ctx, recording, x, y, cache=cache).replay(x, y)
         return np.array([*(out.numpy()[5] for out in outs), cache.stats.misses])
 
     return Call(line, names, [], result)
+
+
+def _valued(ctx: fg.DeviceContext, kind: str) -> Call:
+    place, values = ctx.create_buffer(1, "int32"), cycle((2, 3))
+
+    def recording(b: fg.DeviceGraphBuilder) -> None:
+        b.add_function(_kernels()["keep"], place, b.scalar("v", "int32", 1))
+
+    graph = fg.DeviceGraph.create(ctx, recording)
+    call = graph.set if kind == "set" else graph.replay
+
+    def result() -> Array:
+        seen = []
+        for given in ({"v": 7}, {}):
+            graph.replay(**given)
+            seen.append(int(place.numpy()[0]))
+        return np.array([seen[0], seen[1] in (1, 2, 3)])
+
+    return Call("call(v=next())", {"call": call, "next": values.__next__}, [], result)

@@ -1,14 +1,16 @@
 # cython: language_level=3
-"""The short way from a call's arguments to what a record holds, for the commonest of them.
+"""The short way from a call's arguments to what takes them, for the commonest of them.
 
 Buffers and numbers whose exact type leaves nothing to decide are read here. Whatever else a caller
 gives has the long way, with all its checks and messages, which gives the same for these too.
 """
 
+import numpy as np
+
 cimport cython
 cimport numpy as cnp
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Buffer
@@ -27,6 +29,8 @@ cdef extern from "Python.h":
 cdef int64_t EXACT_F4 = 1 << 24
 cdef int64_t EXACT_F8 = 1 << 53
 cdef double FEW = 65504.0
+# From here on a copy lets other threads go on.
+cdef Py_ssize_t LONG_BYTES = 1 << 16
 
 
 cdef bint read_word(object value, char kind, Py_ssize_t size, int64_t *word) except -1:
@@ -71,6 +75,37 @@ def plain_word(value, dtype):
     cdef int64_t word = 0
     cdef cnp.dtype kind = dtype
     return word if read_word(value, kind.kind, kind.itemsize, &word) else None
+
+
+def fill(list twins not None, list arrays not None):
+    """Copy arrays and buffers of the host to buffers of the host, of the same shapes and dtypes.
+
+    Parameters
+    ----------
+    twins : list of Buffer
+    arrays : list of ndarray or Buffer
+    """
+    cdef Buffer twin
+    cdef Py_ssize_t i, nbytes
+    cdef void *to
+    cdef const void *source
+    for i in range(len(twins)):
+        twin = twins[i]
+        array = arrays[i]
+        nbytes = twin.nbytes
+        to = <void *> (twin.block.ptr + <size_t> twin.offset)
+        if type(array) is Buffer and (<Buffer> array).block.memory is None:
+            source = <void *> ((<Buffer> array).block.ptr + <size_t> (<Buffer> array).offset)
+        elif isinstance(array, cnp.ndarray) and cnp.PyArray_IS_C_CONTIGUOUS(array):
+            source = cnp.PyArray_DATA(array)
+        else:
+            np.asarray(twin)[...] = np.asarray(array)
+            continue
+        if nbytes < LONG_BYTES:
+            memmove(to, source, nbytes)
+        else:
+            with nogil:
+                memmove(to, source, nbytes)
 
 
 cdef struct parameter:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fastgraph as fg
-from fastgraph._core.calls import plain_word
+from fastgraph._core.calls import fill, plain_word
 from fastgraph.device.values import element_word, pattern, word
 from fastgraph.errors import InputError
 
@@ -88,3 +88,21 @@ def test_what_is_not_plain_is_left_to_the_long_way(position, value):
     assert f.plan.array_call((x, x, 1, 0.5, x), "cuda:0", None, (1, 1, 1), (1, 1, 1)) is None
     with pytest.raises(InputError, match=f"argument {position}"):
         fg.DeviceGraph.create(ctx, lambda b: b.add_function(f, *args))
+
+
+def test_twins_are_filled_from_whatever_lies_on_the_host():
+    ctx = fg.DeviceContext("cpu")
+    values = np.arange(12, dtype="f4").reshape(3, 4)
+    large = np.arange(40_000, dtype="f4")
+    for source in (values, np.asfortranarray(values), np.repeat(values, 2, 0)[::2], values[::-1]):
+        twins = [ctx.create_buffer((3, 4)), ctx.create_buffer(()), ctx.create_buffer(40_000)]
+        fill(twins, [source, np.array(5, "f4"), large])
+        assert (twins[0].numpy() == source).all()
+        assert twins[1].numpy() == 5
+        assert (twins[2].numpy() == large).all()
+        again = ctx.create_buffer((3, 4))
+        fill([again, twins[2][1:]], [twins[0], twins[2][:-1]])
+        assert (again.numpy() == source).all()
+        assert (twins[2].numpy()[1:] == large[:-1]).all()
+    with pytest.raises(TypeError):
+        fill([values], [values])

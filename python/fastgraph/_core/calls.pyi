@@ -3,9 +3,11 @@ from typing import Any, final
 
 import numpy as np
 
+from fastgraph._core.buffer import Buffer
 from fastgraph._core.pending import Access
 
 def plain_word(value: Any, dtype: np.dtype[Any]) -> int | None: ...
+def fill(twins: list[Buffer], arrays: list[Buffer | np.ndarray[Any, Any]]) -> None: ...
 
 @final
 class CallPlan:

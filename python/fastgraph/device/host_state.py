@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph, isa, pool
+from fastgraph._core import buffer, calls, host_graph, isa, pool
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.checks import check_stream
 from fastgraph._core.host_graph import HostGraph
@@ -26,6 +26,8 @@ class HostState(GraphState):
     """What the handles of a graph on the cpu share."""
 
     executable: HostGraph
+    twins: list[Buffer]
+    views: list[_Array]  # of the outputs
 
     @property
     def running(self) -> bool:
@@ -41,15 +43,11 @@ class HostState(GraphState):
 
     def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
         """Return the outputs as arrays of the caller's own, or copied to `out`."""
-        arrays = []
-        for i, place in enumerate(self.outputs):
-            view = self._view(*place)
-            if out is None:
-                arrays.append(np.array(view))
-            else:
-                out[i][...] = view
-                arrays.append(out[i])
-        return tuple(arrays)
+        if out is None:
+            return tuple([view.copy() for view in self.views])
+        for place, view in zip(out, self.views, strict=True):
+            place[...] = view
+        return tuple(out)
 
     def _program(self, record: Record) -> HostProgram:
         return HostProgram(record, self.isa or isa.chosen())
@@ -78,14 +76,14 @@ class HostState(GraphState):
         self._bind(record, self._program(record), works, blocks, scalars)
 
     def _attach(self) -> None:
-        self.twins = [self._view(*place) for place in self.twin_places]
+        self.twins = [self._buffer(*place) for place in self.twin_places]
+        self.views = [np.asarray(self._buffer(*place)) for place in self.outputs]
 
     def _begin(self, stream: Any) -> None:
         """All is done when the call that gave it returns."""
 
-    def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
-        for twin, array in zip(self.twins, arrays, strict=True):
-            twin[...] = np.asarray(array)
+    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
+        calls.fill(self.twins, arrays)
 
     def _point(self, targets: Mapping[str, Buffer]) -> None:
         for name, target in targets.items():
@@ -102,6 +100,6 @@ class HostState(GraphState):
     def _run_node(self, executable: HostGraph, node: int) -> None:
         executable.run_subset([node], held=True)
 
-    def _view(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> _Array:
+    def _buffer(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> Buffer:
         block, start = self.version.blocks[memory]
-        return np.asarray(buffer.view(block, start + offset, shape, dtype, "cpu"))
+        return buffer.view(block, start + offset, shape, dtype, "cpu")

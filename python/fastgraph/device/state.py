@@ -237,7 +237,7 @@ class GraphState(ABC):
     def _run(
         self,
         token: object,
-        arrays: Sequence[Buffer | _Array] | None,
+        arrays: list[Buffer | _Array] | None,
         values: Values,
         stream: Any,
         collects: bool,
@@ -365,7 +365,7 @@ class GraphState(ABC):
         """Let what is enqueued on `stream` from now on come after all that was enqueued."""
 
     @abstractmethod
-    def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
+    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
         """Copy live arrays to the twins."""
 
     @abstractmethod

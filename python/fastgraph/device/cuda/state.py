@@ -29,6 +29,7 @@ class CudaState(GraphState):
     executable: CudaGraph
     # Where each output is read on the host, once there was a run that had to; and the twins.
     _pinned: list[Buffer] | None
+    _outs: list[Buffer] | None
     twins: list[Buffer]
 
     @property
@@ -78,7 +79,9 @@ class CudaState(GraphState):
         return tuple(arrays)
 
     def _output_buffers(self) -> list[Buffer]:
-        return [self._buffer(*place) for place in self.outputs]
+        if self._outs is None:
+            self._outs = [self._buffer(*place) for place in self.outputs]
+        return self._outs
 
     def _results(self) -> list[Buffer]:
         """Where each output can be read on the host: pinned memory, kept for the next run."""
@@ -121,15 +124,16 @@ class CudaState(GraphState):
     def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
         self.executable.take(record, list(blocks), held=True)
         self.version = Version(record, None, tuple(works), tuple(blocks))
+        self._outs = None
 
     def _attach(self) -> None:
-        self._pinned = None
+        self._pinned = self._outs = None
         self.twins = [self._buffer(*place) for place in self.twin_places]
 
     def _begin(self, stream: Any) -> None:
         self.shared.last_use.before(stream)
 
-    def _fill(self, arrays: Sequence[Buffer | _Array], stream: Any) -> None:
+    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
         hosted: list[tuple[Buffer, _Array]] = []
         there: list[tuple[Buffer, Buffer]] = []
         for twin, array in zip(self.twins, arrays, strict=True):
