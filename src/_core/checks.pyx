@@ -65,42 +65,77 @@ def as_checked(tuple spec, value):
 
 
 def scalar_value(name, value, dtype):
+    """Return `value` of the scalar `name` as `element` does; the message names it."""
+    return element(value, dtype, f"scalar {name!r}")
+
+
+# Every float type holds numbers of this size.
+cdef double FEW = 65504.0
+
+
+def element(value, dtype, str what=None, bint numbers=False):
     """Return `value` as a 0-d array of `dtype`; nothing is rounded, cut or wrapped.
+
+    Parameters
+    ----------
+    value : bool, int, float or NumPy scalar
+        A NumPy scalar, or a 0-d array, must have `dtype`. A Python int goes into an integer type
+        in whose range it lies, or a float type that holds it exactly; a Python float into a float
+        type alone, rounded as everywhere in NumPy, but never to infinity; a bool into bool.
+    dtype : dtype_like
+    what : str, optional
+        What messages call it: "scalar 'k'".
+    numbers : bool
+        Whether bool takes 0 and 1 as well.
 
     Raises
     ------
     InputError
-        The value has no exact counterpart: a float for an integer, a number out of range, an
-        integer that is not exact in the float type, an array that is not 0-d, another dtype.
+        The value is no element of the dtype.
     """
     kind = np.dtype(dtype)
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{value!r} is masked, so it has no value")
     if isinstance(value, (np.generic, np.ndarray)):
         if value.shape != () or value.dtype != kind:
+            found = describe(value.shape, value.dtype)
             raise InputError(
-                f"scalar {name!r} is {kind}, not {describe(value.shape, value.dtype)}")
+                f"{what} is {kind}, not {found}" if what
+                else f"{value!r} is {found}, not {kind}; nothing is cast")
         return np.array(value)
-    if isinstance(value, bool):
-        fits = kind == np.bool_
+    if kind == np.bool_:
+        fits = isinstance(value, bool) or (
+            numbers and isinstance(value, int) and value in (0, 1))
+    elif isinstance(value, bool):
+        fits = False
+    elif kind.kind in "iu":
+        limits = np.iinfo(kind)
+        fits = isinstance(value, int) and limits.min <= value <= limits.max
     elif isinstance(value, int):
-        if kind.kind in "iu":
-            limits = np.iinfo(kind)
-            fits = limits.min <= value <= limits.max
-        else:
-            fits = kind.kind == "f" and abs(value) <= int(np.finfo(kind).max) \
-                and int(kind.type(value)) == value
+        fits = abs(value) < 2**1000 and float(value) == value and held(value, kind) == value
     else:
-        # A float is rounded, as everywhere in NumPy, but never to infinity.
-        fits = isinstance(value, float) and kind.kind == "f" \
-            and not float(np.finfo(kind).max) < abs(value) < float("inf")
+        fits = isinstance(value, float) and (
+            -FEW < value < FEW or not np.isfinite(value) or np.isfinite(held(value, kind)))
     if not fits:
-        if kind.kind in "iu":
-            wanted = f"an int from {np.iinfo(kind).min} to {np.iinfo(kind).max}"
-        elif kind.kind == "f":
-            wanted = f"a float up to {np.finfo(kind).max}, or an int that it holds exactly"
-        else:
-            wanted = "True or False"
-        raise InputError(f"scalar {name!r} is {kind} and takes {wanted}, not {value!r}")
+        raise InputError(
+            f"{what} is {kind} and takes {wanted(kind, numbers)}, not {value!r}" if what
+            else f"{value!r} is no element of {kind}, which takes {wanted(kind, numbers)}")
     return np.array(value, dtype=kind)
+
+
+cdef double held(value, kind):
+    """What a float type makes of a number."""
+    with np.errstate(over="ignore"):
+        return float(np.array(value, dtype=kind))
+
+
+cdef str wanted(kind, bint numbers):
+    if kind == np.bool_:
+        return "True, False, 0 or 1" if numbers else "True or False"
+    if kind.kind in "iu":
+        return f"an int from {np.iinfo(kind).min} to {np.iinfo(kind).max}"
+    limit = f" up to {np.finfo(kind).max}" if kind.kind == "f" else ""
+    return f"a float{limit}, or an int that it holds exactly"
 
 
 def check_stream(stream):

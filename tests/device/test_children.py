@@ -107,6 +107,32 @@ def test_a_childs_input_is_a_copy_where_the_child_writes_to_the_same_buffer(ctx,
         assert (graph.run()[0] == want).all()
 
 
+def test_a_child_with_several_inputs(ctx, kernels):
+    """Only what the child writes to is copied, though the twins lie side by side."""
+
+    def build(b, x, y, z):
+        with b.region():
+            inc(b, kernels, y, 1.0, name="inc")
+            out = b.create_buffer(N)
+            b.add_function(kernels.add, out, x, y, N, grid_dim=4, block_dim=256)
+            b.add_function(kernels.add, out, out, z, N, grid_dim=4, block_dim=256, name="sum")
+            b.add_output(out)
+
+    child = fg.DeviceGraph.create(ctx, build, *(np.zeros(N, "f4") for _ in range(3)))
+    given = [ctx.to_device(np.full(N, value, "f4")) for value in (1, 10, 100)]
+
+    def parent(b):
+        b.add_output(b.add_child_graph(child, inputs=given, name="c").outputs[0])
+
+    graph = fg.DeviceGraph.create(ctx, parent)
+    assert [n.name for n in graph.nodes[0].bodies[0]][:2] == ["c input 1", "inc"]
+    graph.update("sum", grid_dim=4)
+    for made in (graph, graph.clone()):
+        for _ in range(2):
+            assert (made.run()[0] == 112).all()
+    assert [buf.numpy()[0] for buf in given] == [1, 10, 100]
+
+
 def test_what_can_fill_a_childs_input(ctx, kernels):
     child = doubled(ctx, kernels)
     host = np.full(N, 3, "f4")

@@ -191,8 +191,9 @@ def bind_arguments(
             if said.writes and parameter.const:
                 raise InputError(f"{where}: {said!r}, but a pointer to const is only read")
             reads, writes = said.reads, said.writes
-        if isinstance(value, np.ndarray):
+        found = value if isinstance(value, np.ndarray) else place(value, writes)
+        if isinstance(found, np.ndarray):
             raise InputError(f"{where}: a buffer is needed, not a host array; copy it to one")
         bound.append(Bound("pointer", len(accesses)))
-        accesses.append(Access(place(value, writes), reads, writes))
+        accesses.append(Access(found, reads, writes))
     return tuple(accesses), tuple(bound)

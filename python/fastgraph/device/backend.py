@@ -74,13 +74,12 @@ class Backend(ABC):
     def allocate(self, nbytes: int) -> Block:
         """Return zero-filled memory of the device."""
 
-    def allocate_for(self, nbytes: int, what: str, whose: str = "") -> Block:
-        """Return what `allocate` does; where it fails, the error says what it was for."""
+    def allocate_for(self, nbytes: int, *what: object) -> Block:
+        """Return what `allocate` does; where it fails, the error says in words what it was for."""
         try:
             return self.allocate(nbytes)
         except OutOfMemoryError as error:
-            of = f" of {whose}" if whose else ""
-            raise named(error, f"{what}{of}") from None
+            raise named(error, *what) from None
 
     @abstractmethod
     def allocate_host(self, nbytes: int) -> Block:
@@ -161,9 +160,10 @@ class Backend(ABC):
         return buffer.borrow(low, high - low, list(blocks), blocks[0].memory)
 
 
-def named(error: OutOfMemoryError, what: str) -> OutOfMemoryError:
-    """Return an error like `error` that says what the memory was for."""
-    return OutOfMemoryError(f"{what}: {error}", error.code, error.name, error.node)
+def named(error: OutOfMemoryError, *what: object) -> OutOfMemoryError:
+    """Return an error like `error` that says in words what the memory was for."""
+    text = f"{' '.join(map(str, what))}: {error}"
+    return OutOfMemoryError(text, error.code, error.name, error.node)
 
 
 _backends: dict[str, Backend] = {}

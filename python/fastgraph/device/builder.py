@@ -131,6 +131,20 @@ class DeviceGraphBuilder(Gatherer):
             Something that the device cannot do.
         ScopeError
             The build is over.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def inc(grid, block, x, delta):
+        ...     x += delta
+        >>> kernel, x = fg.Kernel("inc", cpu=inc), ctx.create_buffer(3)
+        >>> def build(b):
+        ...     first = b.add_function(kernel, fg.InOut(x), 2.0)
+        ...     b.add_function(kernel, fg.InOut(x), 0.5, dependencies=[first])
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        >>> x.numpy()
+        array([2.5, 2.5, 2.5], dtype=float32)
         """
         self._check_open()
         options = LaunchOptions(
@@ -159,6 +173,15 @@ class DeviceGraphBuilder(Gatherer):
             A host array inside the body of a conditional.
         GraphError, ScopeError
             As `add_function`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, host = ctx.to_device(np.arange(3, dtype="f4")), np.zeros(2, "f4")
+        >>> fg.DeviceGraph.create(ctx, lambda b: b.add_copy(host, x[1:])).replay()
+        >>> host
+        array([1., 2.], dtype=float32)
         """
         self._check_open()
         work = copy_work(self._place, dst, src)
@@ -177,6 +200,15 @@ class DeviceGraphBuilder(Gatherer):
             `value` is no exact element of the dtype.
         GraphError, ScopeError
             As `add_function`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(3, "int32")
+        >>> fg.DeviceGraph.create(ctx, lambda b: b.add_memset(x[:2], 7)).replay()
+        >>> x.numpy()
+        array([7, 7, 0], dtype=int32)
         """
         self._check_open()
         work = memset_work(self._place, dst, value)
@@ -189,6 +221,16 @@ class DeviceGraphBuilder(Gatherer):
         ------
         GraphError, ScopeError
             As `add_function`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def build(b):
+        ...     start = b.add_empty(name="start")
+        ...     b.add_empty(dependencies=[start])
+        >>> fg.DeviceGraph.create(ctx, build).edges
+        [(0, 1)]
         """
         self._check_open()
         return self._add(name, Work("empty", "empty", None, ()), dependencies)
@@ -208,6 +250,15 @@ class DeviceGraphBuilder(Gatherer):
             Inside the body of a conditional.
         GraphError, ScopeError
             As `add_function`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def build(b):
+        ...     b.add_host_function(lambda: print("now"))
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        now
         """
         self._check_open()
         self._check_outside("add_host_function")
@@ -245,6 +296,18 @@ class DeviceGraphBuilder(Gatherer):
             `condition` is not one uint32.
         GraphError, ScopeError, Exception
             As `add_function`; what a body raises comes through as it is. Nothing was added.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> flag, x = ctx.create_buffer(1, "uint32"), ctx.create_buffer(1)
+        >>> def build(b):
+        ...     b.add_if(flag, lambda t: t.add_memset(x, 1.0), lambda e: e.add_memset(x, 2.0))
+        >>> graph = fg.DeviceGraph.create(ctx, build)
+        >>> graph.replay()
+        >>> x.numpy()
+        array([2.], dtype=float32)
         """
         bodies = [body] if else_body is None else [body, else_body]
         return self._add_conditional("if", condition, bodies, dependencies, name)
@@ -257,7 +320,28 @@ class DeviceGraphBuilder(Gatherer):
         dependencies: Iterable[Node] = (),
         name: str | None = None,
     ) -> Node:
-        """Add work that is done as long as the uint32 in `condition` is not 0; see `add_if`."""
+        """Add work that is done as long as the uint32 in `condition` is not 0; see `add_if`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> left, x = ctx.create_buffer(1, "uint32"), ctx.create_buffer(1)
+        >>> def turn(grid, block, x, left):
+        ...     x += 1
+        ...     left -= 1
+        >>> kernel = fg.Kernel("turn", cpu=turn)
+        >>> def build(b):
+        ...     start = b.add_memset(left, 3)
+        ...     b.add_while(
+        ...         left,
+        ...         lambda w: w.add_function(kernel, fg.InOut(x), fg.InOut(left)),
+        ...         dependencies=[start],
+        ...     )
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        >>> x.numpy()
+        array([3.], dtype=float32)
+        """
         return self._add_conditional("while", condition, [body], dependencies, name)
 
     def add_switch(
@@ -271,6 +355,19 @@ class DeviceGraphBuilder(Gatherer):
         """Add the choice of one body by the uint32 in `condition`; see `add_if`.
 
         A value that is no index of `bodies` does nothing.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> which, x = ctx.create_buffer(1, "uint32"), ctx.create_buffer(1)
+        >>> def build(b):
+        ...     b.add_switch(which, [lambda s, v=v: s.add_memset(x, v) for v in (10.0, 20.0)])
+        >>> graph = fg.DeviceGraph.create(ctx, build)
+        >>> ctx.memset(which, 1)
+        >>> graph.replay()
+        >>> x.numpy()
+        array([20.], dtype=float32)
         """
         return self._add_conditional("switch", condition, list(bodies), dependencies, name)
 
@@ -381,6 +478,16 @@ class DeviceGraphBuilder(Gatherer):
             device meanwhile. Nothing was added.
         ScopeError
             The build is over.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> graph = fg.DeviceGraph.create(
+        ...     ctx, lambda b: b.capture()
+        ... )  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.UnsupportedError: ...
         """
         self._check_open()
         backend = self.context._backend
@@ -438,7 +545,20 @@ class DeviceGraphBuilder(Gatherer):
         return region.node
 
     def recording_context(self, dependencies: Iterable[Node] = ()) -> RecordingContext:
-        """Return an object that takes a `DeviceContext`'s calls and adds nodes, in order."""
+        """Return an object that takes a `DeviceContext`'s calls and adds nodes, in order.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
+        >>> def build(b):
+        ...     rec = b.recording_context()
+        ...     rec.memset(x, 4.0)
+        ...     rec.copy(y, x)
+        >>> fg.DeviceGraph.create(ctx, build).edges
+        [(0, 1)]
+        """
         self._check_open()
         before = tuple(self._nodes[number] for number in self._ids(dependencies))
         return RecordingContext(self, before)
@@ -465,6 +585,20 @@ class DeviceGraphBuilder(Gatherer):
             A bad name or `where`.
         ScopeError
             The build is over.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def scale(grid, block, x, by):
+        ...     x *= by
+        >>> kernel, x = fg.Kernel("scale", cpu=scale), ctx.create_buffer(2)
+        >>> ctx.memset(x, 3.0)
+        >>> def build(b):
+        ...     b.add_function(kernel, fg.InOut(x), b.scalar("by", "float32", 1.0))
+        >>> fg.DeviceGraph.create(ctx, build).replay(by=2.0)
+        >>> x.numpy()
+        array([6., 6.], dtype=float32)
         """
         self._check_open()
         self._check_name(name)
@@ -486,6 +620,16 @@ class DeviceGraphBuilder(Gatherer):
             `target` is no buffer of the device.
         GraphError, ScopeError
             As `scalar`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(b.pointer("where", x), 1.0))
+        >>> graph.replay(where=y)
+        >>> x.numpy(), y.numpy()
+        (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
         """
         self._check_open()
         self._check_name(name)
@@ -510,6 +654,18 @@ class DeviceGraphBuilder(Gatherer):
             A bad shape or dtype.
         ScopeError
             The build is over.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def build(b):
+        ...     scratch = b.create_buffer(4)
+        ...     first = b.add_memset(scratch, 1.0)
+        ...     b.add_memset(scratch[:2], 2.0, dependencies=[first])
+        ...     b.add_output(scratch)
+        >>> fg.DeviceGraph.create(ctx, build).run()
+        (array([2., 2., 1., 1.], dtype=float32),)
         """
         self._check_open()
         kind = check_dtype(dtype)
@@ -526,6 +682,24 @@ class DeviceGraphBuilder(Gatherer):
             Inside the body of a conditional.
         InputError, ScopeError
             As `create_buffer`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> class Row(fg.DeviceGraphInput):
+        ...     def __init__(self, matrix, row):
+        ...         self.row = matrix[row]
+        ...     def write_graph_key(self, writer):
+        ...         writer.write_shape(self.row.shape)
+        ...     def allocate_stable(self, builder):
+        ...         return builder.create_input_buffer(self.row.shape, "float32")
+        ...     def live_buffers(self):
+        ...         return [self.row]
+        >>> matrix = np.arange(6, dtype="f4").reshape(2, 3)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b, x: b.add_output(x), Row(matrix, 0))
+        >>> graph.run(Row(matrix, 1))
+        (array([3., 4., 5.], dtype=float32),)
         """
         self._check_open()
         self._check_outside("create_input_buffer")
@@ -540,6 +714,20 @@ class DeviceGraphBuilder(Gatherer):
         ------
         UnsupportedError, InputError, ScopeError
             As `create_input_buffer`; `live` is no buffer of the device.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(2)
+        >>> def build(b):
+        ...     alias = b.register_in_place_input(x)
+        ...     b.add_memset(alias, 1.0)
+        ...     print(alias.ptr == x.ptr, b.num_inputs)
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        True 1
+        >>> x.numpy()
+        array([1., 1.], dtype=float32)
         """
         self._check_open()
         self._check_outside("register_in_place_input")
@@ -556,6 +744,17 @@ class DeviceGraphBuilder(Gatherer):
         ------
         UnsupportedError, InputError, ScopeError
             As `create_input_buffer`; `x` is no input.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(2)
+        >>> def build(b):
+        ...     b.add_memset(b.add_input(fg.InPlace(x)), 1.0)
+        >>> fg.DeviceGraph.create(ctx, build).replay()
+        >>> x.numpy()
+        array([1., 1.], dtype=float32)
         """
         self._check_open()
         self._check_outside("add_input")
@@ -572,6 +771,17 @@ class DeviceGraphBuilder(Gatherer):
             Inside the body of a conditional.
         ScopeError
             The build is over.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def build(b):
+        ...     x = b.create_buffer(2)
+        ...     b.add_memset(x, 5.0)
+        ...     b.add_output(x)
+        >>> fg.DeviceGraph.create(ctx, build).run()
+        (array([5., 5.], dtype=float32),)
         """
         self._check_open()
         self._check_outside("add_output")

@@ -283,7 +283,9 @@ def _scalar(part: Part, builder: DeviceGraphBuilder, port: Port, value: Any) -> 
         element = pattern(value, port.dtype)
     except InputError as error:
         raise InputError(f"scalar {port.name!r} of {part.title}: {error}") from None
-    block = builder.context._backend.allocate_for(port.nbytes, f"scalar {port.name!r}", part.title)
+    block = builder.context._backend.allocate_for(
+        port.nbytes, "scalar", port.name, "of", part.title
+    )
     kept = buffer.view(block, 0, (1,), port.dtype, part.device)
     kept.copy_from(element.reshape(1))
     return kept

@@ -14,6 +14,7 @@ from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph.device.backend import Backend, LaunchOptions
 from fastgraph.device.devices import best_device, open_device
+from fastgraph.device.foreign import as_array, as_buffer, is_foreign
 from fastgraph.device.nodes import as_place
 from fastgraph.device.pending import Scalar
 from fastgraph.device.values import check_dtype, check_shape, pattern
@@ -110,6 +111,13 @@ class DeviceContext:
         ----------
         priority : int, default 0
             Lower goes first; cut to what the device has.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> fg.DeviceContext("cpu").create_stream()  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.UnsupportedError: ...
         """
         self._backend.require("streams", "create_stream")
         return self._backend.create_stream(priority)
@@ -144,6 +152,13 @@ class DeviceContext:
         ------
         InputError
             `other` is no DeviceContext.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> other = fg.DeviceContext("cpu")
+        >>> other.wait_for(ctx)
         """
         if not isinstance(other, DeviceContext):
             raise InputError(f"wait_for takes a DeviceContext, not {type(other).__name__}")
@@ -199,6 +214,14 @@ class DeviceContext:
             On cpu, or where the two devices cannot.
         InputError
             `other` is no DeviceContext, or one of this device.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> ctx.enable_peer_access(ctx)  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.UnsupportedError: ...
         """
         self._backend.require("peer_access", "enable_peer_access")
         if not isinstance(other, DeviceContext) or other == self:
@@ -223,11 +246,21 @@ class DeviceContext:
             A size is negative or the whole is too large to address.
         OutOfMemoryError
             The device has too little memory. Nothing is held after either.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> ctx.create_buffer((2, 3), "int32").numpy()
+        array([[0, 0, 0],
+               [0, 0, 0]], dtype=int32)
         """
         kind = check_dtype(dtype)
         sizes = check_shape(shape, kind.itemsize)
-        nbytes = math.prod(sizes) * kind.itemsize
-        return buffer.view(self._backend.allocate(nbytes), 0, sizes, kind, self.device)
+        block = self._backend.allocate_for(
+            math.prod(sizes) * kind.itemsize, "a buffer of", kind, sizes
+        )
+        return buffer.view(block, 0, sizes, kind, self.device)
 
     def create_host_buffer(
         self, shape: int | Sequence[int], dtype: npt.DTypeLike = "float32"
@@ -236,6 +269,15 @@ class DeviceContext:
 
         On a GPU it is pinned: `numpy.asarray` views it, and copies read and write it in the order
         of the stream. On cpu it is the same as `create_buffer`, whose errors it has.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_host_buffer(3)
+        >>> np.asarray(x)[:] = 5
+        >>> x.numpy()
+        array([5., 5., 5.], dtype=float32)
         """
         kind = check_dtype(dtype)
         sizes = check_shape(shape, kind.itemsize)
@@ -260,10 +302,20 @@ class DeviceContext:
             The dtype has no fixed-size elements, or is byte-swapped.
         OutOfMemoryError
             As `create_buffer`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> ctx.to_device(np.arange(4, dtype="f4")[::2]).numpy()
+        array([0., 2.], dtype=float32)
         """
-        source = buffer.as_source(array)
+        source = self._source(array, "to_device reads from")
         result = self.create_buffer(source.shape, source.dtype)
-        result.copy_from(source)
+        if isinstance(source, Buffer):
+            self.copy(result, source)
+        else:
+            result.copy_from(source)
         return result
 
     def copy(self, dst: Any, src: Any) -> None:
@@ -273,9 +325,18 @@ class DeviceContext:
         ------
         InputError
             Sizes or dtypes differ, `dst` is read-only. Nothing was copied.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(4)
+        >>> ctx.copy(x[1:3], np.ones(2, "f4"))
+        >>> x.numpy()
+        array([0., 1., 1., 0.], dtype=float32)
         """
         target = self._place(dst, "copy writes to")
-        source = self._place(src, "copy reads from") if isinstance(src, Buffer) else as_source(src)
+        source = self._source(src, "copy reads from")
         if target.shape != source.shape or target.dtype != source.dtype:
             raise InputError(
                 f"copy of {source.dtype}{list(source.shape)} to "
@@ -293,6 +354,15 @@ class DeviceContext:
         ------
         InputError
             `value` is no exact element of the dtype. Nothing was set.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(2, "uint16")
+        >>> ctx.memset(x, 0xBEEF)
+        >>> x.numpy()
+        array([48879, 48879], dtype=uint16)
         """
         if not isinstance(dst, Buffer):
             raise InputError(f"memset writes to a buffer, not {type(dst).__name__}")
@@ -320,6 +390,17 @@ class DeviceContext:
         ------
         InputError, GraphError, UnsupportedError
             As `DeviceGraphBuilder.add_function`. Nothing was run.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def inc(grid, block, x, delta):
+        ...     x += delta
+        >>> x = ctx.create_buffer(3)
+        >>> ctx.launch(fg.Kernel("inc", cpu=inc), x, 2.0)
+        >>> x.numpy()
+        array([2., 2., 2.], dtype=float32)
         """
 
         def place(value: Any, written: bool) -> Any:
@@ -354,6 +435,14 @@ class DeviceContext:
             The work failed. After an illegal address the device is lost: ContextPoisonedError.
         KeyboardInterrupt
             Ctrl-C while waiting; the work goes on.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(2)
+        >>> ctx.memset(x, 1.0)
+        >>> ctx.synchronize()
         """
         if self._stream is not None:
             self._stream.synchronize()
@@ -383,21 +472,49 @@ class DeviceContext:
             kernel, or `signature` does not fit it.
         UnsupportedError
             On cpu, where `NativeKernel` takes its place; or the compiler is not installed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> ctx.compile_function("", "nothing")  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.UnsupportedError: ...
         """
         self._backend.require("device_kernels", "compile_function")
         return self._backend.compile_function(source, name, signature)
 
     def load_function(self, image: bytes | str, name: str, signature: Any = None) -> Any:
-        """Load a kernel from a compiled image: PTX, cubin or fatbin; else as `compile_function`."""
+        """Load a kernel from a compiled image: PTX, cubin or fatbin; else as `compile_function`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> ctx.load_function(b"", "nothing")  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.UnsupportedError: ...
+        """
         self._backend.require("device_kernels", "load_function")
         return self._backend.load_function(image, name, signature)
 
     def _place(self, value: Any, what: str) -> Any:
-        if not isinstance(value, Buffer | np.ndarray) or isinstance(value, np.ma.MaskedArray):
-            raise InputError(f"{what} a buffer or an array, not {type(value).__name__}")
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputError(f"{what} a buffer or an array: there is no place for a mask")
+        if not isinstance(value, Buffer | np.ndarray):
+            try:
+                value = as_buffer(value, self.device)
+            except InputError as error:
+                raise InputError(f"{what} a buffer or an array: {error}") from None
         if isinstance(value, Buffer) and value.device != self.device:
             raise InputError(f"{what} {value!r}, which is not on {self.device}")
         return value
+
+    def _source(self, value: Any, what: str) -> Any:
+        """Return a buffer of this device, or an array of the host, to read from."""
+        if not isinstance(value, Buffer) and is_foreign(value):
+            value = as_array(value)
+        return self._place(value, what) if isinstance(value, Buffer) else as_source(value)
 
     def __enter__(self) -> DeviceContext:
         return self

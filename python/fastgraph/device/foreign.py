@@ -14,7 +14,7 @@ from fastgraph._core.buffer import Buffer
 from fastgraph._core.dlpack import Tensor
 from fastgraph.errors import InputError
 
-__all__ = ["as_buffer"]
+__all__ = ["as_array", "as_buffer", "is_foreign"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,6 +23,27 @@ CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 # The newest DLPack that is read; its successors of the same major number are read as well.
 DLPACK_VERSION = (1, 0)
 LEGACY_STREAM = 1
+# What other libraries' methods raise, and NumPy about what they return.
+UNREADABLE = (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError)
+# Text and numbers have bytes, too, but are no arrays.
+NO_ARRAYS = (bytes, str, np.generic)
+
+
+def is_foreign(x: object) -> bool:
+    """Return whether `x`, which is no Buffer and no ndarray, says that it is an array."""
+    if isinstance(x, NO_ARRAYS):
+        return False
+    ways = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
+    return any(hasattr(x, way) for way in ways) or _memory(x) is not None
+
+
+def as_array(x: Any) -> Buffer | _Array:
+    """Return what `as_buffer` does, on the device where `x` is, to be read."""
+    kind, number = CPU, 0
+    if hasattr(type(x), "__dlpack_device__"):
+        kind, number = x.__dlpack_device__()
+    on_gpu = kind in (CUDA, CUDA_MANAGED)
+    return as_buffer(x, f"cuda:{number}" if on_gpu else "cpu", readonly=True)
 
 
 def as_buffer(
@@ -32,8 +53,10 @@ def as_buffer(
 
     Parameters
     ----------
-    x : Buffer, ndarray, or object with ``__dlpack__`` or ``__cuda_array_interface__``
-        Dense, where it is on a GPU. Tensors of torch and arrays of CuPy are such objects.
+    x : Buffer, ndarray, or array of another library
+        An object with ``__dlpack__``, ``__array_interface__``, ``__cuda_array_interface__`` or the
+        buffer protocol: tensors of torch, arrays of CuPy, ``array.array``, ``mmap`` … Dense, where
+        it is on a GPU.
     device : str
         ``"cpu"``, ``"cuda:0"`` … Memory of the host is good for every device, a GPU's for its own.
     stream : Stream, optional
@@ -73,8 +96,11 @@ def as_buffer(
     interface = getattr(x, "__cuda_array_interface__", None)
     if interface is not None:
         return _from_interface(x, interface, device, stream, readonly)
+    if is_foreign(x):
+        return _checked(_host_view(x), readonly)
     raise InputError(
-        f"a {type(x).__name__} is no array: it has neither __dlpack__ nor __cuda_array_interface__"
+        f"a {type(x).__name__} is no array: it has neither __dlpack__ nor __array_interface__ nor "
+        "__cuda_array_interface__ nor the buffer protocol"
     )
 
 
@@ -101,6 +127,31 @@ def _from_dlpack(x: Any, device: str, stream: Any, readonly: bool) -> Buffer | _
     nbytes = math.prod(tensor.shape) * dtype.itemsize
     block = memory.borrow(gpu, tensor.ptr, nbytes, tensor)
     return buffer.view(block, 0, tensor.shape, dtype, device)
+
+
+def _host_view(x: Any) -> _Array:
+    """An array over what NumPy's interface or the buffer protocol tells."""
+    try:
+        if hasattr(x, "__array_interface__"):
+            # Bytes instead of an address are a copy, made for the asking.
+            data = x.__array_interface__.get("data")
+            if data is not None and not isinstance(data, tuple):
+                raise InputError(f"{_named(x)} hands out a copy; use numpy.array of it")
+            return np.asarray(x)
+        array = np.asarray(_memory(x))
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(f"{_named(x)} cannot be read: {error}") from error
+    # The same dtype by its usual name: what ctypes gives spells its byte order out.
+    return array.view(np.dtype(array.dtype.str)) if array.dtype.kind in "biufc" else array
+
+
+def _memory(x: Any) -> memoryview | None:
+    try:
+        return memoryview(x)
+    except (TypeError, ValueError, BufferError):
+        return None
 
 
 def _host_array(x: Any, readonly: bool) -> _Array:

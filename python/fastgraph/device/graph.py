@@ -164,6 +164,18 @@ class DeviceGraph(Handle):
             ``check=True``, and `build` records something else than the cached graph.
         Exception
             What `build` raises comes through as it is. Nothing is left of the graph.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> def build(b, x):
+        ...     y = b.create_buffer(x.shape)
+        ...     b.add_copy(y, x)
+        ...     b.add_output(y)
+        >>> graph = fg.DeviceGraph.create(ctx, build, np.zeros(3, "f4"))
+        >>> graph.run(np.arange(3, dtype="f4"))
+        (array([0., 1., 2.], dtype=float32),)
         """
         check_settings(check, verify)
         if not isinstance(ctx, DeviceContext):
@@ -256,6 +268,17 @@ class DeviceGraph(Handle):
         ------
         InputError, GraphError
             As `replay`; `out` does not fit.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b, x: b.add_output(x), np.zeros(2, "f4"))
+        >>> mine = np.empty(2, "f4")
+        >>> graph.run(np.ones(2, "f4"), out=[mine])[0] is mine
+        True
+        >>> mine
+        array([1., 1.], dtype=float32)
         """
         state = self._live()
         wanted = None
@@ -273,6 +296,17 @@ class DeviceGraph(Handle):
             An unknown name or a value that does not fit. Nothing was changed.
         GraphError
             The handle is closed, or a cache holds the graph: others would see the change.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(b.pointer("where", x), 1.0))
+        >>> graph.set(where=y)
+        >>> graph.replay()
+        >>> x.numpy(), y.numpy()
+        (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
         """
         self._changeable("set").set(scalars)
 
@@ -297,6 +331,24 @@ class DeviceGraph(Handle):
             changed.
         GraphError
             As `set`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> flag, x = ctx.create_buffer(1, "uint32"), ctx.create_buffer(2)
+        >>> def build(b):
+        ...     start = b.add_memset(flag, 1, name="start")
+        ...     b.add_if(flag, lambda t: t.add_memset(x, 1.0, name="then"), dependencies=[start])
+        >>> graph = fg.DeviceGraph.create(ctx, build)
+        >>> graph.update("then", value=2.0)
+        >>> graph.replay()
+        >>> x.numpy()
+        array([2., 2.], dtype=float32)
+        >>> graph.update((1, 0, 0), dst=x[:1], value=5.0)
+        >>> graph.replay()
+        >>> x.numpy()
+        array([5., 2.], dtype=float32)
         """
         state = self._changeable("update")
         state.executable.locked(lambda: update(state, node, changes))
@@ -308,15 +360,46 @@ class DeviceGraph(Handle):
         ------
         GraphError
             The handle is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x = ctx.create_buffer(2)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(x, 1.0))
+        >>> clone = graph.clone()
+        >>> graph.update(0, value=2.0)
+        >>> clone.replay()
+        >>> x.numpy()
+        array([1., 1.], dtype=float32)
         """
         return self._handle(self._context, self._live().clone())
 
     def upload(self) -> None:
-        """Bring the executable to the device before the first replay; on cpu it is there."""
+        """Bring the executable to the device before the first replay; on cpu it is there.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_empty())
+        >>> graph.upload()
+        """
         self._live().upload()
 
     def to_dot(self) -> str:
-        """Return the graph in the language of Graphviz."""
+        r"""Return the graph in the language of Graphviz.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_empty(name="start"))
+        >>> print(graph.to_dot(), end="")
+        digraph {
+          n0 [label="0 start\nempty"];
+        }
+        """
         lines = ["digraph {"]
         for node in self.nodes:
             label = f"{node.id} {node.name}\\n{node.kind}".replace('"', r"\"")
@@ -328,6 +411,16 @@ class DeviceGraph(Handle):
         """Give the handle up; the last handle of an executable frees it. May be called again.
 
         Everything else but `context` raises GraphError from then on.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_empty())
+        >>> graph.close()
+        >>> graph.replay()
+        Traceback (most recent call last):
+        fastgraph.errors.GraphError: this graph handle is closed
         """
         self._state = None
         self._model = None

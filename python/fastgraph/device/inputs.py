@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastgraph._core import keys
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph._core.keys import Key, KeyWriter
+from fastgraph.device.foreign import as_array, is_foreign
 from fastgraph.device.values import check_dtype
 from fastgraph.errors import InputError
 
@@ -210,6 +211,8 @@ _ARRAYS: frozenset[type] = frozenset((Buffer, np.ndarray, CopiedInput))
 def as_input(x: Any) -> DeviceGraphInput:
     """Return `x` as an input: a buffer or array as one that is copied, an input as it is.
 
+    Arrays of other libraries count as arrays; `foreign.as_buffer` says which.
+
     Raises
     ------
     InputError
@@ -233,6 +236,8 @@ HostValue(x) hands a value to build, builder.scalar(…) makes one that each rep
         raise InputError("a graph input has no place for the mask of a masked array")
     if isinstance(x, Buffer | np.ndarray):
         return CopiedInput(x)
+    if is_foreign(x):
+        return CopiedInput(as_array(x))
     raise InputError(
         f"a graph input is a Buffer or an ndarray, not {_a(x)}; HostValue(x) hands a value to "
         "build, builder.scalar(…) makes one that each replay may change"

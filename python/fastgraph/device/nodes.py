@@ -11,6 +11,7 @@ import numpy as np
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.record import PythonCall
 from fastgraph.device.backend import PlaceMaker
+from fastgraph.device.foreign import as_buffer
 from fastgraph.device.pending import Access, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.pointer import Pointer
 from fastgraph.device.values import check_dtype, element_word
@@ -34,8 +35,12 @@ def as_place(value: Any, device: str, written: bool) -> Any:
                 f"{value!r}: only a scalar in memory has bytes, and they are read only"
             )
         return value
-    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-        raise InputError(f"a buffer or a NumPy array is needed, not {type(value).__name__}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError("a masked array has no place for its mask in a graph")
+    if not isinstance(value, np.ndarray):
+        value = as_buffer(value, device, readonly=not written)
+        if isinstance(value, Buffer):
+            return value
     if not (value.flags.c_contiguous and value.flags.aligned):
         raise InputError("a host array in a graph must be dense; use numpy.ascontiguousarray")
     if written and not value.flags.writeable:
@@ -59,9 +64,9 @@ def copy_work(place: PlaceMaker, dst: Any, src: Any) -> Work:
 
 def memset_work(place: PlaceMaker, dst: Any, value: Any) -> Work:
     """Every element of a place set to one value."""
-    if isinstance(dst, np.ndarray):
-        raise InputError("memset: a buffer is needed, not a host array")
     target = place(dst, True)
+    if isinstance(target, np.ndarray):
+        raise InputError("memset: a buffer is needed, not a host array")
     params = (target.nbytes, target.dtype.itemsize, element_word(value, target.dtype))
     spec = {"dst": dst, "value": value}
     accesses = (Access(target, False, True),)

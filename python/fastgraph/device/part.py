@@ -35,7 +35,7 @@ def part_of(state: GraphState) -> Part:
         block, offset = blocks[number]
         if memory.kind == "scalars":
             values[number] = _values(state, number, memory.nbytes)
-            kept = state.backend.allocate_for(memory.nbytes, "scalars", state.settings.title)
+            kept = state.backend.allocate_for(memory.nbytes, "scalars of", state.settings.title)
             buffer.view(kept, 0, (memory.nbytes,), "u1", state.context.device).copy_from(
                 values[number]
             )

@@ -60,7 +60,8 @@ class Scratch:
         if not self._open:
             raise ScopeError("the address of scratch is told inside the build only")
         if self.block is None:
-            self.block = backend_of(self.device).allocate(self.nbytes)
+            backend = backend_of(self.device)
+            self.block = backend.allocate_for(self.nbytes, "scratch", self.dtype, self.shape)
             self.own = True
         return self.block.ptr
 
@@ -232,7 +233,8 @@ class Shared:
         nbytes = math.prod(shape) * dtype.itemsize
         block, start = self.free or (None, 0)
         if block is None or start + nbytes > block.nbytes:
-            block, start = backend.allocate(max(nbytes, self.room)), 0
+            size = max(nbytes, self.room)
+            block, start = backend.allocate_for(size, "the twin of an input", dtype, shape), 0
         self.free = block, start + aligned(nbytes)
         self.room = max(self.room - aligned(nbytes), 0)
         twin = buffer.view(block, start, shape, dtype, self.device)

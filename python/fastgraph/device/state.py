@@ -402,8 +402,8 @@ class GraphState(ABC):
         blocks = []
         for memory, place in zip(record.memories, places, strict=True):
             if place is None:
-                what = "scratch" if memory.name == "scratch" else f"{memory.kind} {memory.name}"
-                place = self.backend.allocate_for(memory.nbytes, what, self.settings.title), 0
+                title = self.settings.title
+                place = self.backend.allocate_for(memory.nbytes, memory.name, "of", title), 0
             blocks.append(place)
         return blocks
 

@@ -61,7 +61,8 @@ class ScratchPool:
             return self._shared._replace(block=None)
         with self._mutex:
             if self._shared.block is None or self.nbytes < nbytes:
-                block = self._backend.allocate(max(nbytes, 2 * self.nbytes))
+                size = max(nbytes, 2 * self.nbytes)
+                block = self._backend.allocate_for(size, "scratch shared by the graphs of a cache")
                 self._shared = self._shared._replace(block=block)
             return self._shared
 

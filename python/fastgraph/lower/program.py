@@ -318,7 +318,10 @@ def _add(
         writes = position < len(call.outs)
         size = operand.nbytes if isinstance(operand, Temp) else nbytes_of(operand)
         operands.append(Operand(memory, offset + inner, size, not writes, writes))
+    # What messages about bad data call it: the operator, and where it was written.
     label = call.label or node.op
+    if node.site:
+        label = f"{label}, {node.site}"
     record.add_node(
         node.name,
         "function",

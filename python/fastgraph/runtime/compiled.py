@@ -14,9 +14,10 @@ from fastgraph._core.dispatch import Engine
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.raw import RawOutput, raw_outputs
 from fastgraph._core.step import Step, bind
+from fastgraph.device.backend import named
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.graph import DeviceGraph
-from fastgraph.errors import InputError
+from fastgraph.errors import InputError, OutOfMemoryError
 from fastgraph.ir.graph import Graph, Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
@@ -435,7 +436,11 @@ def connect(
 ) -> CompiledGraph:
     """Bind a compilation to an arena of its own and to `params`, and set the `initial` ones."""
     program = compilation.program
-    arena = buffer.allocate(program.arena_nbytes, zero=False)
+    title = f"the compiled model {compilation.name!r}"
+    try:
+        arena = buffer.allocate(program.arena_nbytes, zero=False)
+    except OutOfMemoryError as error:
+        raise named(error, "the arena of", title) from None
     bindings: dict[int, Any] = {0: arena}
     for memory, offset in zip(program.outputs, program.output_offsets, strict=True):
         bindings[memory] = (arena, offset)

@@ -13,7 +13,8 @@ from fastgraph._core.checks import as_array, describe
 from fastgraph._core.host_graph import HostGraph
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.params import ParamBlocks, block_of
-from fastgraph.errors import CompileError, InputError
+from fastgraph.device.backend import named
+from fastgraph.errors import CompileError, InputError, OutOfMemoryError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.lower.storage import nbytes_of
@@ -126,6 +127,13 @@ class SetUp:
         ) from None
 
 
+def _block_of(value: Value, array: np.ndarray[Any, Any]) -> Block:
+    try:
+        return block_of(array)
+    except OutOfMemoryError as error:
+        raise named(error, f"parameter {value.name!r}") from None
+
+
 class ParamSet:
     """The parameters of one model: what is set, and the blocks that a run reads. Never changed."""
 
@@ -182,7 +190,7 @@ class ParamSet:
         setup = self.setup
         needs = setup.program.setup.needs
         kept = {
-            value: block_of(array)
+            value: _block_of(value, array)
             for value, array in arrays.items()
             if value not in setup.transient
         }
