@@ -4,7 +4,7 @@ Two layers on one substrate: device graphs (explicit nodes on stable addresses) 
 (a tensor program, built here or read from ONNX, lowered onto a device graph).
 """
 
-from fastgraph import ir, onnx
+from fastgraph import interop, ir, onnx
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.keys import Key, KeyWriter
 from fastgraph._core.raw import RawOutput
@@ -78,6 +78,7 @@ __all__ = [
     "Step",
     "UnsupportedError",
     "Value",
+    "interop",
     "ir",
     "load",
     "onnx",

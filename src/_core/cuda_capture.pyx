@@ -204,6 +204,23 @@ def contents(uintptr_t graph):
     return bool(forbidden), bool(conditional)
 
 
+class Turn:
+    """The turn to capture, for who captures by another library's means; a context manager.
+
+    Raises
+    ------
+    GraphError
+        On entry: this thread has a capture under way.
+    """
+
+    def __enter__(self):
+        host_refuse()
+        take_turn()
+
+    def __exit__(self, kind, error, trace):
+        give_turn()
+
+
 cdef int take_turn() except -1:
     global _owner, _collecting
     cdef object me = threading.get_ident()

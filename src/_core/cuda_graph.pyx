@@ -194,6 +194,12 @@ cdef class CudaGraph(Executable):
             Stream_wait(stream, False)
         HostFaults_raise(self.faults)
 
+    def keep(self, what):
+        """Keep `what` alive until the runs that are enqueued are done; for work of `locked`."""
+        self.check_held()
+        if self.used is not None:
+            Retired_add(self.retired, what, self.used)
+
     def close(self):
         """Wait for the last run and free the executable; again and again."""
         if not self.executable:

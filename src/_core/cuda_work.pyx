@@ -34,12 +34,26 @@ cdef copy_spec spec_of(Buffer dst, Buffer src) except *:
     return spec
 
 
+cdef copy_spec spec_from(Buffer dst, uintptr_t src, uintptr_t context) except *:
+    cdef copy_spec spec = spec_of(dst, dst)
+    spec.src = src
+    spec.src_is_host = False
+    spec.src_context = context
+    return spec
+
+
 def copy(Stream stream not None, list pairs not None):
-    """Enqueue copies between buffers of equal size: (destination, source) each."""
+    """Enqueue copies between buffers of equal size: (destination, source) each.
+
+    A source that is a number is an address on the stream's device.
+    """
     cdef vector[copy_spec] specs
     for dst, src in pairs:
         if (<Buffer?> dst).nbytes:
-            specs.push_back(spec_of(dst, src))
+            if isinstance(src, Buffer):
+                specs.push_back(spec_of(dst, src))
+            else:
+                specs.push_back(spec_from(dst, src, stream.device.context))
     if specs.size() == 1:
         copy_async(stream.device.context, specs.data(), stream.handle)
     elif specs.size():

@@ -248,6 +248,15 @@ def borrow(CudaDevice device not None, uintptr_t ptr, Py_ssize_t nbytes, owner):
     return block
 
 
+def device_of(uintptr_t ptr):
+    """Return the number of the GPU that an address is memory of; None for what is no GPU's."""
+    cdef bint is_device = False
+    cdef bint is_pinned = False
+    cdef int ordinal = -1
+    pointer_kind(ptr, &is_device, &is_pinned, &ordinal)
+    return ordinal if is_device else None
+
+
 # ---- staging
 
 @cython.final

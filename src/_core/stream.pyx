@@ -415,6 +415,30 @@ cdef class Stream:
         else:
             raise InputError(f"a stream waits for a Stream or an Event, not for {other!r}")
 
+    def follow(self, uintptr_t handle):
+        """Let what is put here from now on wait for what is on another library's CUstream.
+
+        Parameters
+        ----------
+        handle : int
+            Of this device, alive during the call.
+
+        Raises
+        ------
+        GraphError
+            That stream is being captured: what is on it will not be done.
+        """
+        if handle != self.handle:
+            order_raw(self.device, handle, self.handle, handle)
+
+    def precede(self, uintptr_t handle):
+        """Let what is put on another library's CUstream from now on wait for what is here now.
+
+        Parameters and errors are those of `follow`.
+        """
+        if handle != self.handle:
+            order_raw(self.device, self.handle, handle, handle)
+
     def __repr__(self):
         kind = "borrowed stream" if self.owner is not None else "stream"
         return f"<{kind} {self.handle:#x} of {self.device!r}>"
@@ -585,6 +609,24 @@ cdef int Stream_order(Stream self, Stream other) except -1:
         Stream_enqueue(self, event, False)
     finally:
         CudaDevice_give(other.device, event)
+    return 0
+
+
+cdef int order_raw(CudaDevice device, uintptr_t first, uintptr_t then, uintptr_t other) except -1:
+    """Let later work on one CUstream wait for what is on another now; `other` is not ours."""
+    cdef uintptr_t context = device.context
+    cdef uintptr_t event
+    if stream_capturing(context, other):
+        raise GraphError(f"stream {other:#x} of another library is being captured: its work is not "
+                         "done but recorded, and cannot be waited for")
+    event = CudaDevice_event(device)
+    try:
+        # Without the GIL: the other library's stream may be full of work that wants it.
+        with nogil:
+            event_record(context, event, first)
+            stream_wait_event(context, then, event)
+    finally:
+        CudaDevice_give(device, event)
     return 0
 
 

@@ -41,4 +41,14 @@ def capture_call(
     keep: object = None,
     again: Callable[[tuple[int, ...]], Foreign] | None = None,
 ) -> Foreign: ...
+
+class Turn:
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
 def contents(graph: int) -> tuple[bool, bool]: ...

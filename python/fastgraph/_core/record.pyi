@@ -93,7 +93,7 @@ class Launch(NamedTuple):
 class Foreign(NamedTuple):
     handle: int
     owner: object
-    again: Callable[[], Foreign] | None = None
+    again: Callable[[tuple[int, ...]], Foreign] | None = None
 
 def accesses_of(node: RecordNode) -> list[Operand]: ...
 

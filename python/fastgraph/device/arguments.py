@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastgraph.device.backend import PlaceMaker
+from fastgraph.device.foreign import is_foreign
 from fastgraph.device.pending import Access, Scalar
 from fastgraph.device.values import pattern
 from fastgraph.errors import InputError
@@ -15,7 +16,7 @@ from fastgraph.errors import InputError
 if TYPE_CHECKING:
     from fastgraph.device.kernel import Declared
 
-__all__ = ["Bound", "Parameter", "bind_arguments", "check_arguments"]
+__all__ = ["Bound", "Parameter", "bind_arguments", "check_arguments", "take_arguments"]
 
 POINTER_BYTES = 8
 # NumPy scalars whose bytes are their value; structured ones stand for structs.
@@ -59,6 +60,34 @@ class Bound(NamedTuple):
     kind: str
     access: int
     value: np.ndarray[Any, Any] | None = None
+
+
+def take_arguments(
+    name: str,
+    parameters: Sequence[Parameter],
+    args: Sequence[Any],
+    declared: Sequence[Declared | None],
+    place: PlaceMaker,
+) -> list[Any]:
+    """Return `args` with arrays of other libraries as memory of the device, where one is taken.
+
+    Raises
+    ------
+    InputError
+        What `place` raises.
+    """
+    taken = list(args)
+    for i, (parameter, value) in enumerate(zip(parameters, args, strict=False)):
+        if (parameter.pointer or parameter.is_opaque) and is_foreign(value):
+            said = declared[i]
+            written = not parameter.const if said is None else said.writes
+            try:
+                taken[i] = place(value, written)
+            except InputError as error:
+                raise InputError(
+                    f"kernel {name!r}, argument {i} ({parameter.text}): {error}"
+                ) from None
+    return taken
 
 
 def check_arguments(

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.record import Foreign
 from fastgraph.errors import OutOfMemoryError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -125,6 +126,16 @@ class Backend(ABC):
 
     def capture(self, builder: Any, dependencies: tuple[Any, ...], keep: tuple[object, ...]) -> Any:
         """Return the capture of foreign work as a node; with the capability ``capture``."""
+        raise NotImplementedError
+
+    def foreign_graph(self, graph: Any, owner: object, in_body: bool) -> Foreign:
+        """Return another library's driver graph for a node; with the capability ``capture``."""
+        raise UnsupportedError(
+            f"add_child_graph takes a DeviceGraph on {self.device}, not {type(graph).__name__}"
+        )
+
+    def capture_turn(self) -> Any:
+        """Return a context in which no other capture of this process is under way."""
         raise NotImplementedError
 
     def compile_function(self, source: str, name: str, signature: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.pending import Gatherer
+from fastgraph._core.record import Foreign
 from fastgraph.device.backend import LaunchOptions
 from fastgraph.device.child import inline
 from fastgraph.device.context import DeviceContext
@@ -389,10 +390,12 @@ class DeviceGraphBuilder(Gatherer):
 
         Parameters
         ----------
-        graph : DeviceGraph
-            As it is now; later changes of it do not show.
+        graph : DeviceGraph, or a driver graph of another library
+            As it is now; later changes of it do not show. On a GPU also a CUgraph as a number, a
+            ``torch.cuda.CUDAGraph(keep_graph=True)``, or a ``GraphDefinition`` of cuda.core: such
+            a graph must stay as it is, and the memory that it names is the caller's to keep.
         owner : object, optional
-            Kept alive as long as the graph.
+            Kept alive as long as the graph. A bare handle needs one: what keeps it good.
         inputs : sequence, or mapping of str
             For a graph with copied inputs: a buffer or dense array for each, in order; of a model
             also by name, and with it numbers or scalars (``where="memory"``) for its scalars. A
@@ -413,9 +416,11 @@ class DeviceGraphBuilder(Gatherer):
             `inputs` do not fit, the child is of another device, or it is of a model with
             parameters that are not set.
         UnsupportedError
-            `graph` is no DeviceGraph, or this is inside a body.
+            `graph` is nothing of the kind, or a DeviceGraph inside a body, or a driver graph with
+            a conditional node.
         GraphError, ScopeError
-            As `add_function`; the child is closed.
+            As `add_function`; the child is closed; a handle has no owner; a driver graph inside a
+            body holds what CUDA forbids there.
 
         Examples
         --------
@@ -434,13 +439,13 @@ class DeviceGraphBuilder(Gatherer):
         array([0., 2., 4.], dtype=float32)
         """
         self._check_open()
-        self._check_outside("add_child_graph")
         part = getattr(graph, "_part", None)
         if part is None:
-            raise UnsupportedError(
-                f"add_child_graph takes a DeviceGraph on {self.context.device}, "
-                f"not {type(graph).__name__}"
-            )
+            foreign = self.context._backend.foreign_graph(graph, owner, self._in_body)
+            if inputs is not None:
+                raise InputError("a driver graph of another library has no inputs to fill")
+            return self._add_foreign(name, foreign, dependencies)
+        self._check_outside("add_child_graph")
         mark = self._mark()
         try:
             inlined = inline(part(), self, inputs, "child" if name is None else name)
@@ -452,6 +457,13 @@ class DeviceGraphBuilder(Gatherer):
         self._shared.children.append(inlined)
         node._tell_outputs(inlined.outputs)
         return node
+
+    def _add_foreign(
+        self, name: str | None, foreign: Foreign, dependencies: Iterable[Node]
+    ) -> Node:
+        """Add a driver graph that others made."""
+        work = Work("child", "child", None, (), keep=foreign.owner, call=foreign)
+        return self._add(name, work, dependencies)
 
     def capture(self, dependencies: Iterable[Node] = (), keep: Iterable[object] = ()) -> Any:
         """Record what others enqueue on a stream as one node.

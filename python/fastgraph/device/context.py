@@ -14,7 +14,8 @@ from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph.device.backend import Backend, LaunchOptions
 from fastgraph.device.devices import best_device, open_device
-from fastgraph.device.foreign import as_array, as_buffer, is_foreign
+from fastgraph.device.foreign import as_buffer, as_taken, is_foreign, settle
+from fastgraph.device.kernel import Declared
 from fastgraph.device.nodes import as_place
 from fastgraph.device.pending import Scalar
 from fastgraph.device.values import check_dtype, check_shape, pattern
@@ -290,7 +291,8 @@ class DeviceContext:
         Parameters
         ----------
         array : array_like
-            Any strides; its dtype is kept.
+            Any strides; its dtype is kept. On a GPU it is a `Buffer` or an array of another
+            library, dense and on this one; the copy waits for what fills it.
 
         Returns
         -------
@@ -314,12 +316,16 @@ class DeviceContext:
         result = self.create_buffer(source.shape, source.dtype)
         if isinstance(source, Buffer):
             self.copy(result, source)
+            self.synchronize()  # the source may go
         else:
             result.copy_from(source)
         return result
 
     def copy(self, dst: Any, src: Any) -> None:
-        """Copy `src` to `dst`; each is a buffer or a NumPy array.
+        """Copy `src` to `dst`; each is a buffer or an array.
+
+        With an array of another library on a GPU the copy comes after what is on the stream of
+        that library, and before what is put there later.
 
         Raises
         ------
@@ -335,7 +341,7 @@ class DeviceContext:
         >>> x.numpy()
         array([0., 1., 1., 0.], dtype=float32)
         """
-        target = self._place(dst, "copy writes to")
+        target = self._place(dst, "copy writes to", True)
         source = self._source(src, "copy reads from")
         if target.shape != source.shape or target.dtype != source.dtype:
             raise InputError(
@@ -346,8 +352,9 @@ class DeviceContext:
             raise InputError("copy: the destination is read-only")
         if target.nbytes:
             self._backend.copy(target, source, self._stream)
+            settle((dst, src), self._stream)
 
-    def memset(self, dst: Buffer, value: Any) -> None:
+    def memset(self, dst: Any, value: Any) -> None:
         """Set every element of `dst` to `value`.
 
         Raises
@@ -364,12 +371,16 @@ class DeviceContext:
         >>> x.numpy()
         array([48879, 48879], dtype=uint16)
         """
-        if not isinstance(dst, Buffer):
+        target = dst
+        if is_foreign(dst):
+            target = as_taken(dst, self.device, self._stream)
+        if not isinstance(target, Buffer):
             raise InputError(f"memset writes to a buffer, not {type(dst).__name__}")
-        self._place(dst, "memset writes to")
-        element = pattern(value, dst.dtype)
-        if dst.nbytes:
-            self._backend.memset(dst, element, self._stream)
+        self._place(target, "memset writes to", True)
+        element = pattern(value, target.dtype)
+        if target.nbytes:
+            self._backend.memset(target, element, self._stream)
+            settle((dst,), self._stream)
 
     def launch(
         self,
@@ -404,7 +415,7 @@ class DeviceContext:
         """
 
         def place(value: Any, written: bool) -> Any:
-            found = as_place(value, self.device, written)
+            found = as_place(value, self.device, written, self._stream)
             if not isinstance(found, Buffer | np.ndarray):
                 raise GraphError(f"{found!r} belongs to a graph")
             return found
@@ -423,6 +434,7 @@ class DeviceContext:
         if any(isinstance(access.place, Scalar) for access in work.accesses):
             raise GraphError("a scalar belongs to a graph; a launch takes numbers")
         self._backend.launch(work, self._stream)
+        settle((arg.value if isinstance(arg, Declared) else arg for arg in args), self._stream)
 
     def synchronize(self) -> None:
         """Wait for all work given to this context; on cpu it is already done.
@@ -498,12 +510,12 @@ class DeviceContext:
         self._backend.require("device_kernels", "load_function")
         return self._backend.load_function(image, name, signature)
 
-    def _place(self, value: Any, what: str) -> Any:
+    def _place(self, value: Any, what: str, written: bool) -> Any:
         if isinstance(value, np.ma.MaskedArray):
             raise InputError(f"{what} a buffer or an array: there is no place for a mask")
         if not isinstance(value, Buffer | np.ndarray):
             try:
-                value = as_buffer(value, self.device)
+                value = as_buffer(value, self.device, self._stream, readonly=not written)
             except InputError as error:
                 raise InputError(f"{what} a buffer or an array: {error}") from None
         if isinstance(value, Buffer) and value.device != self.device:
@@ -512,9 +524,9 @@ class DeviceContext:
 
     def _source(self, value: Any, what: str) -> Any:
         """Return a buffer of this device, or an array of the host, to read from."""
-        if not isinstance(value, Buffer) and is_foreign(value):
-            value = as_array(value)
-        return self._place(value, what) if isinstance(value, Buffer) else as_source(value)
+        if isinstance(value, Buffer) or is_foreign(value):
+            return self._place(value, what, False)
+        return as_source(value)
 
     def __enter__(self) -> DeviceContext:
         return self

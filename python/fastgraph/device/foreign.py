@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -12,9 +13,13 @@ import numpy as np
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.dlpack import Tensor
+from fastgraph.device.libraries import HOST, Live, named_dtype, ordinal_of, reader_of
 from fastgraph.errors import InputError
 
-__all__ = ["as_array", "as_buffer", "is_foreign"]
+__all__ = [
+    "as_array", "as_buffer", "as_located", "as_taken", "describe", "is_foreign", "settle",
+    "to_read",
+]  # fmt: skip
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,13 +30,15 @@ DLPACK_VERSION = (1, 0)
 LEGACY_STREAM = 1
 # What other libraries' methods raise, and NumPy about what they return.
 UNREADABLE = (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError)
-# Text and numbers have bytes, too, but are no arrays.
-NO_ARRAYS = (bytes, str, np.generic)
+# What is no array: ours are known, and text and numbers have bytes, too.
+NOT_FOREIGN = (Buffer, np.ndarray, bytes, str, np.generic, int, float)
+# What DLPack is given where nobody is to wait for anything.
+NO_STREAM = -1
 
 
 def is_foreign(x: object) -> bool:
-    """Return whether `x`, which is no Buffer and no ndarray, says that it is an array."""
-    if isinstance(x, NO_ARRAYS):
+    """Return whether `x`, no Buffer and no ndarray, says that it is an array."""
+    if isinstance(x, NOT_FOREIGN):
         return False
     ways = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
     return any(hasattr(x, way) for way in ways) or _memory(x) is not None
@@ -39,11 +46,7 @@ def is_foreign(x: object) -> bool:
 
 def as_array(x: Any) -> Buffer | _Array:
     """Return what `as_buffer` does, on the device where `x` is, to be read."""
-    kind, number = CPU, 0
-    if hasattr(type(x), "__dlpack_device__"):
-        kind, number = x.__dlpack_device__()
-    on_gpu = kind in (CUDA, CUDA_MANAGED)
-    return as_buffer(x, f"cuda:{number}" if on_gpu else "cpu", readonly=True)
+    return as_buffer(x, _device_of(x), readonly=True)
 
 
 def as_buffer(
@@ -91,7 +94,9 @@ def as_buffer(
         return x
     if isinstance(x, np.ndarray):
         return _checked(x, readonly)
-    if hasattr(type(x), "__dlpack__") and hasattr(type(x), "__dlpack_device__"):
+    if _has_dlpack(x):
+        if readonly and (reader := reader_of(x)) is not None:
+            x = reader.bare(x)
         return _from_dlpack(x, device, stream, readonly)
     interface = getattr(x, "__cuda_array_interface__", None)
     if interface is not None:
@@ -104,17 +109,126 @@ def as_buffer(
     )
 
 
+def as_taken(x: Any, device: str, stream: Any = None, *, readonly: bool = False) -> Any:
+    """Return what `as_buffer` does, on the cpu always a buffer: memory that a graph can name.
+
+    Raises
+    ------
+    InputError
+        As `as_buffer`; or `x` is memory of the host and not dense.
+    """
+    found = as_buffer(x, device, stream, readonly=readonly)
+    if device != "cpu" or isinstance(found, Buffer):
+        return found
+    if not (found.flags.c_contiguous and found.flags.aligned):
+        shape = tuple(found.shape)
+        raise InputError(f"{_named(x)} of shape {shape} is not dense: make it contiguous first")
+    block = buffer.borrow(found.__array_interface__["data"][0], found.nbytes, found)
+    return buffer.view(block, 0, found.shape, found.dtype, device)
+
+
+def as_located(x: Any) -> Buffer:
+    """Return an array of another library as a buffer of the device that it is on."""
+    device = _device_of(x)
+    found: Buffer = as_taken(x, device)
+    return found
+
+
+def describe(x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of an array of another library; nobody waits for anything."""
+    reader = reader_of(x)
+    if reader is not None:
+        return reader.describe(x)
+    if not _has_dlpack(x):
+        interface = getattr(x, "__cuda_array_interface__", None)
+        if interface is not None:
+            return tuple(interface["shape"]), np.dtype(interface["typestr"])
+        array = _host_view(x)
+        return array.shape, array.dtype
+    kind, _ = _dlpack_device(x)
+    if kind == CPU:
+        array = _host_array(x, True)
+        return array.shape, array.dtype
+    options = {"stream": NO_STREAM} if kind in (CUDA, CUDA_MANAGED) else {}
+    tensor = Tensor(_capsule(x, **options))
+    return tensor.shape, named_dtype(tensor.dtype)
+
+
+def to_read(
+    x: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, stream: Any
+) -> Buffer | _Array | Live:
+    """Return an array of another library for one copy from it, enqueued on `stream`.
+
+    What it is read by has the order of its library's stream, but for a `Live`: there both
+    directions are left to who copies, for they cost one call for all arrays of a stream.
+
+    Raises
+    ------
+    InputError
+        As `as_buffer`.
+    """
+    reader = reader_of(x)
+    if reader is None:
+        return as_buffer(x, device, stream, readonly=True)
+    found: _Array | Live | None = reader.read(x, shape, dtype, ordinal_of(device))
+    return as_buffer(x, device, stream, readonly=True) if found is None else found
+
+
+def settle(arrays: Iterable[Any], stream: Any) -> None:
+    """Let other libraries work on their arrays again once what is on `stream` now is done.
+
+    Where their stream is known it waits, else this call does. Only foreign arrays on a GPU count.
+    """
+    if stream is None:
+        return
+    wait = False
+    handles: set[int] = set()
+    for x in arrays:
+        if is_foreign(x):
+            reader = reader_of(x)
+            if reader is None:
+                wait = True
+            elif reader.device(x) != HOST:
+                handles.add(reader.stream(reader.device(x)))
+    if wait:
+        stream.synchronize()
+    else:
+        for handle in handles:
+            stream.precede(handle)
+
+
+def _device_of(x: Any) -> str:
+    """The name of the device that an array is on."""
+    reader = reader_of(x)
+    if reader is not None:
+        number = reader.device(x)
+        return "cpu" if number == HOST else f"cuda:{number}"
+    if _has_dlpack(x):
+        kind, number = _dlpack_device(x)
+        return f"cuda:{number}" if kind in (CUDA, CUDA_MANAGED) else "cpu"
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if interface is None:
+        return "cpu"
+    _, memory = _cuda_modules()
+    number = memory.device_of(interface["data"][0] or 0)
+    return "cuda:0" if number is None else f"cuda:{number}"
+
+
+def _has_dlpack(x: Any) -> bool:
+    return hasattr(type(x), "__dlpack__") and hasattr(type(x), "__dlpack_device__")
+
+
 def _from_dlpack(x: Any, device: str, stream: Any, readonly: bool) -> Buffer | _Array:
-    kind, number = x.__dlpack_device__()
+    kind, number = _dlpack_device(x)
     on_gpu = device.startswith("cuda")
     if kind == CPU or (kind == CUDA_HOST and not on_gpu):
         return _host_array(x, readonly)
     if kind not in (CUDA, CUDA_HOST, CUDA_MANAGED):
-        raise InputError(f"{_named(x)} is on DLPack's device {(int(kind), number)}, not {device}")
+        raise InputError(f"{_named(x)} is on DLPack's device {(kind, number)}, not {device}")
     if kind != CUDA_HOST and device != f"cuda:{number}":
         raise InputError(f"{_named(x)} is on cuda:{number}, not on {device}")
     streams, memory = _cuda_modules()
-    gpu = streams.cuda_device(_ordinal(device))
+    gpu = streams.cuda_device(ordinal_of(device))
     if kind == CUDA_HOST:
         tensor = Tensor(_capsule(x))
     else:
@@ -123,7 +237,7 @@ def _from_dlpack(x: Any, device: str, stream: Any, readonly: bool) -> Buffer | _
         if stream is None:
             order.synchronize()
     _check_readonly(x, tensor.readonly, readonly)
-    dtype = _dtype(tensor.dtype)
+    dtype = named_dtype(tensor.dtype)
     nbytes = math.prod(tensor.shape) * dtype.itemsize
     block = memory.borrow(gpu, tensor.ptr, nbytes, tensor)
     return buffer.view(block, 0, tensor.shape, dtype, device)
@@ -154,13 +268,21 @@ def _memory(x: Any) -> memoryview | None:
         return None
 
 
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    try:
+        kind, number = x.__dlpack_device__()
+    except UNREADABLE as error:
+        raise InputError(f"{_named(x)} is not given away: {error}") from error
+    return int(kind), int(number)
+
+
 def _host_array(x: Any, readonly: bool) -> _Array:
     try:
         array = np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError, ValueError):
+    except UNREADABLE:
         # A dtype that NumPy does not know, or what the producer does not give: then once more.
         tensor = Tensor(_capsule(x))
-        dtype = _dtype(tensor.dtype)
+        dtype = named_dtype(tensor.dtype)
         block = buffer.borrow(tensor.ptr, math.prod(tensor.shape) * dtype.itemsize, tensor)
         array = np.asarray(buffer.view(block, 0, tensor.shape, dtype, "cpu"))
         array.flags.writeable = not tensor.readonly
@@ -174,7 +296,7 @@ def _capsule(x: Any, **options: Any) -> Any:
             return x.__dlpack__(max_version=DLPACK_VERSION, **options)
         except TypeError:  # from before DLPack had versions
             return x.__dlpack__(**options)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{_named(x)} is not given away: {error}") from error
 
 
@@ -193,7 +315,7 @@ def _from_interface(
     ptr, is_readonly = interface["data"]
     _check_readonly(x, is_readonly, readonly)
     streams, memory = _cuda_modules()
-    gpu = streams.cuda_device(_ordinal(device))
+    gpu = streams.cuda_device(ordinal_of(device))
     # Before version 3 nothing was said of streams, and all was done on the legacy one.
     newer = interface["version"] >= 3
     producer = interface.get("stream") if newer else LEGACY_STREAM
@@ -226,21 +348,6 @@ def _checked(array: _Array, readonly: bool) -> _Array:
 def _check_readonly(x: Any, is_readonly: bool, allowed: bool) -> None:
     if is_readonly and not allowed:
         raise InputError(f"{_named(x)} may not be written")
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        pass
-    try:
-        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
-    except (ImportError, AttributeError):
-        raise InputError(f"dtype {name} needs ml_dtypes: pip install ml_dtypes") from None
-
-
-def _ordinal(device: str) -> int:
-    return int(device.partition(":")[2] or 0)
 
 
 def _cuda_modules() -> tuple[ModuleType, ModuleType]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Concatenate, NamedTuple
+from typing import Any, Concatenate, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from fastgraph._core.checks import check_out
 from fastgraph._core.executable import Cell, Handle
-from fastgraph._core.record import Record, RecordNode
+from fastgraph._core.record import Foreign, Record, RecordNode
 from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.hazards import check_hazards
 from fastgraph.device.inputs import CopiedInput, as_input, record_input
+from fastgraph.device.outputs import check_outputs
 from fastgraph.device.part import part_of
 from fastgraph.device.pending import Node
 from fastgraph.device.recording import record
@@ -22,11 +22,12 @@ from fastgraph.device.same import check_same
 from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.store import GraphStore, ScratchPool, check_settings, key_of
 from fastgraph.device.update import update
-from fastgraph.errors import GraphError, InputError
+from fastgraph.errors import GraphError, InputError, UnsupportedError
 
 __all__ = ["DeviceGraph", "GraphStats", "NodeInfo"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+_Out = TypeVar("_Out")
 
 
 class NodeInfo(NamedTuple):
@@ -136,8 +137,9 @@ class DeviceGraph(Handle):
         build : callable
             Called once with a `DeviceGraphBuilder` and what stands for each input in the graph.
         *inputs
-            Buffers and arrays, which each replay copies in, `InPlace`, `HostValue`, or objects
-            with a rule of their own (`DeviceGraphInput`). Only their shapes matter here.
+            Buffers and arrays, those of other libraries too, which each replay copies in,
+            `InPlace`, `HostValue`, or objects with a rule of their own (`DeviceGraphInput`). Only
+            their shapes matter here.
         cache : DeviceGraphCache, optional
             Where a graph of the same key is taken from, and this one is kept.
         key : object, optional
@@ -246,13 +248,21 @@ class DeviceGraph(Handle):
         """`replay` where it is more than one run of the executable."""
         self._live().run(self._token, live, scalars, stream)
 
+    @overload
+    def run(
+        self, *live: Any, out: None = None, stream: Any = None, **scalars: Any
+    ) -> tuple[_Array, ...]: ...
+    @overload
+    def run(
+        self, *live: Any, out: Iterable[_Out], stream: Any = None, **scalars: Any
+    ) -> tuple[_Out, ...]: ...
     def run(
         self,
         *live: Any,
-        out: Iterable[_Array] | None = None,
+        out: Iterable[Any] | None = None,
         stream: Any = None,
         **scalars: Any,
-    ) -> tuple[_Array, ...]:
+    ) -> tuple[Any, ...]:
         """Replay, wait, and return a copy of every output in the order of `add_output`.
 
         No other run comes between the copy of the inputs and that of the outputs.
@@ -261,8 +271,9 @@ class DeviceGraph(Handle):
         ----------
         *live, stream, **scalars
             As `replay` has them.
-        out : iterable of numpy.ndarray, optional
-            Where the outputs go; returned.
+        out : iterable, optional
+            Where the outputs go; returned. An ndarray, a Buffer of the device, or an array of
+            another library, dense where it is on a GPU, for each.
 
         Raises
         ------
@@ -281,11 +292,14 @@ class DeviceGraph(Handle):
         array([1., 1.], dtype=float32)
         """
         state = self._live()
-        wanted = None
+        where = state.stream_of(stream)
+        given = places = None
         if out is not None:
-            specs = ((str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs))
-            wanted = check_out(tuple(specs), out)
-        return state.run(self._token, live, scalars, stream, True, wanted)
+            specs = [(str(i), shape, dtype) for i, (_, _, shape, dtype) in enumerate(state.outputs)]
+            given = tuple(out) if isinstance(out, Iterable) and not isinstance(out, dict) else out
+            places = check_outputs(specs, given, self._context.device, where)
+        arrays = state.run(self._token, live, scalars, where, True, places)
+        return arrays if given is None else tuple(given)
 
     def set(self, **scalars: Any) -> None:
         """Change the defaults of scalars, and point pointers elsewhere, for this graph.
@@ -482,7 +496,7 @@ def _build(
     try:
         stable, known = [], []
         copied = [source for source in sources if isinstance(source, CopiedInput)]
-        builder._shared.expect_twins([source.source.nbytes for source in copied])
+        builder._shared.expect_twins([source.nbytes for source in copied])
         for source in sources:
             before = len(builder._shared.twins)
             stable.append(source.allocate_stable(builder))
@@ -495,6 +509,11 @@ def _build(
             check_hazards(recorded.record, recorded.blocks)
     finally:
         builder._close()
+    if verify and any(isinstance(node.call, Foreign) for node in _all(recorded.record.nodes)):
+        raise UnsupportedError(
+            "verify: the graph holds work of another library, which would write to the same memory "
+            "again, not to the copies"
+        )
     settings = Settings(check, verify, known, f"the graph of {_name_of(build)}")
     shared = None
     if pool is not None:
@@ -511,6 +530,13 @@ def _infos(nodes: Iterable[RecordNode]) -> Iterator[NodeInfo]:
     for i, node in enumerate(nodes):
         bodies = tuple(tuple(_infos(body)) for body in node.bodies)
         yield NodeInfo(i, node.name, node.kind, node.dependencies, bodies)
+
+
+def _all(nodes: Iterable[RecordNode]) -> Iterator[RecordNode]:
+    for node in nodes:
+        yield node
+        for body in node.bodies:
+            yield from _all(body)
 
 
 def _count(nodes: Iterable[RecordNode]) -> int:

@@ -41,7 +41,7 @@ class HostState(GraphState):
         """UnsupportedError unless None."""
         check_stream(stream)
 
-    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
+    def collect(self, out: Sequence[Any] | None, stream: Any) -> tuple[_Array, ...]:
         """Return the outputs as arrays of the caller's own, or copied to `out`."""
         if out is None:
             return tuple([view.copy() for view in self.views])
@@ -82,7 +82,7 @@ class HostState(GraphState):
     def _begin(self, stream: Any) -> None:
         """All is done when the call that gave it returns."""
 
-    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
+    def _fill(self, arrays: list[Any], stream: Any) -> None:
         calls.fill(self.twins, arrays)
 
     def _point(self, targets: Mapping[str, Buffer]) -> None:

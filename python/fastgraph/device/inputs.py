@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from fastgraph._core import keys
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph._core.keys import Key, KeyWriter
-from fastgraph.device.foreign import as_array, is_foreign
+from fastgraph.device.foreign import as_located, describe, is_foreign, to_read
+from fastgraph.device.libraries import READERS, Live, ordinal_of
 from fastgraph.device.values import check_dtype
 from fastgraph.errors import InputError
 
@@ -86,7 +88,7 @@ class DeviceGraphInput(ABC):
         ``builder.register_in_place_input``. Only shapes are read here, not values.
         """
 
-    def live_buffers(self) -> Sequence[Buffer | _Array]:
+    def live_buffers(self) -> Sequence[Any]:
         """Return the arrays to copy, in the order in which `allocate_stable` made their twins."""
         return ()
 
@@ -96,10 +98,18 @@ class CopiedInput(DeviceGraphInput):
 
     __slots__ = ("dtype", "shape", "source")
 
-    def __init__(self, source: Buffer | _Array) -> None:
+    def __init__(self, source: Any) -> None:
         self.source = source
-        self.shape = source.shape
-        self.dtype = check_dtype(source.dtype)
+        if isinstance(source, Buffer | np.ndarray):
+            self.shape, dtype = source.shape, source.dtype
+        else:
+            self.shape, dtype = describe(source)
+        self.dtype = check_dtype(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """int: bytes of the twin."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def write_graph_key(self, writer: KeyWriter) -> None:
         """Write shape and dtype."""
@@ -110,7 +120,7 @@ class CopiedInput(DeviceGraphInput):
         """Return the twin."""
         return builder.create_input_buffer(self.shape, self.dtype)
 
-    def live_buffers(self) -> Sequence[Buffer | _Array]:
+    def live_buffers(self) -> Sequence[Any]:
         """Return the one array."""
         return (self.source,)
 
@@ -120,13 +130,18 @@ class InPlace(DeviceGraphInput):
 
     Parameters
     ----------
-    buffer : Buffer
+    buffer : Buffer, or array of another library
         Its address, shape and dtype count in the key: another buffer makes another graph.
 
     Raises
     ------
     InputError
-        `buffer` is no Buffer.
+        `buffer` is neither, or may not be written.
+
+    Notes
+    -----
+    An array of another library has been filled when this returns. What that library does to it
+    later is ordered with replays only if they go to its stream: ``replay(stream=…)``.
 
     Examples
     --------
@@ -138,12 +153,14 @@ class InPlace(DeviceGraphInput):
 
     __slots__ = ("buffer",)
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: Any) -> None:
         if not isinstance(buffer, Buffer):
-            raise InputError(
-                f"InPlace takes a Buffer, not {_a(buffer)}; DeviceContext.to_device makes one"
-            )
-        self.buffer = buffer
+            if not is_foreign(buffer):
+                raise InputError(
+                    f"InPlace takes a Buffer, not {_a(buffer)}; DeviceContext.to_device makes one"
+                )
+            buffer = as_located(buffer)
+        self.buffer: Buffer = buffer
 
     def write_graph_key(self, writer: KeyWriter) -> None:
         """Write device, address, shape and dtype."""
@@ -234,10 +251,8 @@ HostValue(x) hands a value to build, builder.scalar(…) makes one that each rep
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise InputError("a graph input has no place for the mask of a masked array")
-    if isinstance(x, Buffer | np.ndarray):
+    if isinstance(x, Buffer | np.ndarray) or is_foreign(x):
         return CopiedInput(x)
-    if is_foreign(x):
-        return CopiedInput(as_array(x))
     raise InputError(
         f"a graph input is a Buffer or an ndarray, not {_a(x)}; HostValue(x) hands a value to "
         "build, builder.scalar(…) makes one that each replay may change"
@@ -318,11 +333,16 @@ def record_input(source: DeviceGraphInput, stable: Any, twins: Sequence[Any]) ->
     # The array may have changed since; what build saw is what counts.
     known = HostValue(stable) if isinstance(source, HostValue) else source
     recorded = RecordedInput(_key_of(known), shapes, _describe(known))
-    _arrays(recorded, known.live_buffers(), _describe(source))
+    sources = known.live_buffers()
+    _check_count(recorded, sources, _describe(source))
+    for array, twin in zip(sources, recorded.twins, strict=True):
+        _check_array(array, twin, _describe(source))
     return recorded
 
 
-def check_live(recorded: Sequence[RecordedInput], live: Sequence[Any]) -> list[Buffer | _Array]:
+def check_live(
+    recorded: Sequence[RecordedInput], live: Sequence[Any], stream: Any = None
+) -> list[Buffer | _Array | Live]:
     """Return the arrays to copy to the twins, in the order of the twins.
 
     Parameters
@@ -331,6 +351,9 @@ def check_live(recorded: Sequence[RecordedInput], live: Sequence[Any]) -> list[B
     live : sequence
         One for each: the same kind, shape and dtype; an InPlace the same address, a HostValue the
         same bytes.
+    stream : Stream, optional
+        Where the copies go; it waits for what fills arrays of other libraries. Without one the
+        host does.
 
     Raises
     ------
@@ -342,7 +365,7 @@ def check_live(recorded: Sequence[RecordedInput], live: Sequence[Any]) -> list[B
             f"{len(live)} inputs for a graph that was recorded with {len(recorded)}; a replay "
             "takes as many, or none"
         )
-    arrays: list[Buffer | _Array] = []
+    arrays: list[Buffer | _Array | Live] = []
     for position, x in enumerate(live):
         key, twins, _ = expected = recorded[position]
         kind = type(x)
@@ -356,41 +379,58 @@ def check_live(recorded: Sequence[RecordedInput], live: Sequence[Any]) -> list[B
             ):
                 arrays.append(x)
                 continue
+        elif key is None and kind in READERS:
+            shape, dtype, device = twins[0]
+            found = READERS[kind].read(x, shape, dtype, ordinal_of(device))
+            if found is not None:
+                arrays.append(found)
+                continue
         try:
-            arrays += _match(expected, as_input(x))
+            arrays += _match(expected, as_input(x), stream)
         except InputError as error:
             raise InputError(f"input {position}: {error}") from None
     return arrays
 
 
-def _match(expected: RecordedInput, live: DeviceGraphInput) -> Sequence[Buffer | _Array]:
+def _match(
+    expected: RecordedInput, live: DeviceGraphInput, stream: Any
+) -> list[Buffer | _Array | Live]:
     given = None if isinstance(live, CopiedInput) else _key_of(live)
     text = _describe(live)
     if given != expected.key:
         raise InputError(_difference(expected.text, text))
-    return _arrays(expected, live.live_buffers(), text)
+    sources = live.live_buffers()
+    _check_count(expected, sources, text)
+    arrays: list[Buffer | _Array | Live] = []
+    for array, twin in zip(sources, expected.twins, strict=True):
+        _check_array(array, twin, text)
+        arrays.append(to_read(array, *twin, stream) if is_foreign(array) else array)
+    return arrays
 
 
-def _arrays(
-    expected: RecordedInput, arrays: Sequence[Buffer | _Array], text: str
-) -> Sequence[Buffer | _Array]:
-    """Return `arrays` if each fits its twin; `text` describes the input that gave them."""
+def _check_count(expected: RecordedInput, arrays: Sequence[Any], text: str) -> None:
     if len(arrays) != len(expected.twins):
         raise InputError(
             f"{text} gives {len(arrays)} arrays to copy, and create_input_buffer was called "
             f"{len(expected.twins)} times; live_buffers() gives one for each call"
         )
-    for array, (shape, dtype, device) in zip(arrays, expected.twins, strict=True):
-        if isinstance(array, np.ma.MaskedArray) or not isinstance(array, Buffer | np.ndarray):
-            raise InputError(f"{text} gives {_a(array)} to copy; a Buffer or ndarray is needed")
-        if array.shape != shape or array.dtype != dtype:
-            raise InputError(
-                f"the graph was recorded with {dtype}{list(shape)}, "
-                f"not {array.dtype}{list(array.shape)}"
-            )
-        if isinstance(array, Buffer) and array.device != device:
-            raise InputError(f"{array!r} is on {array.device}, the graph on {device}")
-    return arrays
+
+
+def _check_array(array: Any, twin: tuple[tuple[int, ...], np.dtype[Any], str], text: str) -> None:
+    """Check that an array fits its twin; `text` describes the input that gave it."""
+    shape, dtype, device = twin
+    if is_foreign(array):
+        found = describe(array)
+    elif isinstance(array, np.ma.MaskedArray) or not isinstance(array, Buffer | np.ndarray):
+        raise InputError(f"{text} gives {_a(array)} to copy; a Buffer or ndarray is needed")
+    else:
+        found = array.shape, array.dtype
+    if found != (shape, dtype):
+        raise InputError(
+            f"the graph was recorded with {dtype}{list(shape)}, not {found[1]}{list(found[0])}"
+        )
+    if isinstance(array, Buffer) and array.device != device:
+        raise InputError(f"{array!r} is on {array.device}, the graph on {device}")
 
 
 def _difference(recorded: str, given: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph._core.record import PythonCall
-from fastgraph.device.arguments import bind_arguments
+from fastgraph.device.arguments import bind_arguments, take_arguments
 from fastgraph.device.backend import LaunchOptions, PlaceMaker
 from fastgraph.device.function import NativeKernel
 from fastgraph.device.kernel import Declared, body_of
@@ -55,7 +55,8 @@ def _native(
     keep: object,
     spec: dict[str, Any],
 ) -> Work:
-    values = f.check_arguments(args)
+    taken = take_arguments(name, f.parameters, args, declared, place)
+    values = f.check_arguments(tuple(taken))
     accesses, bound = bind_arguments(place, name, f.parameters, values, declared)
     sources = [(b.kind, b.access if b.value is None else word(b.value)) for b in bound]
     if f.convention == "c":

@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.record import PythonCall
 from fastgraph.device.backend import PlaceMaker
-from fastgraph.device.foreign import as_buffer
+from fastgraph.device.foreign import as_taken
 from fastgraph.device.pending import Access, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.pointer import Pointer
 from fastgraph.device.values import check_dtype, element_word
@@ -23,8 +23,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def as_place(value: Any, device: str, written: bool) -> Any:
-    """Return a place for a buffer, an address or a host array; InputError for all else."""
+def as_place(value: Any, device: str, written: bool, stream: Any = None) -> Any:
+    """Return a place for a buffer, an address or an array; InputError for all else.
+
+    What fills an array of another library is done, or comes before what is put on `stream` next.
+    """
     if isinstance(value, Pointer):
         value = value.buffer
     if isinstance(value, Buffer | Scratch | Scalar | PointerSlot):
@@ -38,8 +41,9 @@ def as_place(value: Any, device: str, written: bool) -> Any:
     if isinstance(value, np.ma.MaskedArray):
         raise InputError("a masked array has no place for its mask in a graph")
     if not isinstance(value, np.ndarray):
-        value = as_buffer(value, device, readonly=not written)
+        value = as_taken(value, device, stream, readonly=not written)
         if isinstance(value, Buffer):
+            check_dtype(value.dtype)
             return value
     if not (value.flags.c_contiguous and value.flags.aligned):
         raise InputError("a host array in a graph must be dense; use numpy.ascontiguousarray")

@@ -14,7 +14,9 @@ from fastgraph._core.executable import Cell
 from fastgraph._core.record import Record
 from fastgraph._core.scalars import ScalarTable
 from fastgraph.device.backend import Backend, SharedScratch, backend_of
+from fastgraph.device.foreign import as_taken, is_foreign
 from fastgraph.device.inputs import RecordedInput, check_live
+from fastgraph.device.libraries import Live
 from fastgraph.device.moving import moved_works
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
 from fastgraph.device.pending import PointerSlot, Scalar, Scratch, Where, Work
@@ -223,13 +225,13 @@ class GraphState(ABC):
         given: Mapping[str, Any],
         stream: Any = None,
         collects: bool = False,
-        out: Sequence[_Array] | None = None,
+        out: Sequence[Any] | None = None,
         order: Sequence[int] | None = None,
     ) -> tuple[_Array, ...]:
         """Fill the inputs and run every node once; as one unit with `collect`, if that is asked."""
         stream = self.stream_of(stream)
-        arrays = check_live(self.settings.inputs, live) if live else None
-        values = self.check_names(given) if given else NOTHING
+        arrays = check_live(self.settings.inputs, live, stream) if live else None
+        values = self.check_names(given, stream) if given else NOTHING
         return self.executable.locked(
             self._run, token, arrays, values, stream, collects, out, order
         )
@@ -237,11 +239,11 @@ class GraphState(ABC):
     def _run(
         self,
         token: object,
-        arrays: list[Buffer | _Array] | None,
+        arrays: list[Buffer | _Array | Live] | None,
         values: Values,
         stream: Any,
         collects: bool,
-        out: Sequence[_Array] | None,
+        out: Sequence[Any] | None,
         order: Sequence[int] | None,
     ) -> tuple[_Array, ...]:
         """`run` with all that was given checked; called by work of `locked`."""
@@ -282,7 +284,7 @@ class GraphState(ABC):
         if scalars is not None:
             self.executable.set_scalars(scalars)
             return
-        values = self.check_names(given)
+        values = self.check_names(given, self.stream_of(None))
         self.executable.locked(self._set, values)
 
     def _set(self, values: Values) -> None:
@@ -294,7 +296,7 @@ class GraphState(ABC):
             raise
         self.targets = {**self.targets, **values.pointers}
 
-    def check_names(self, given: Mapping[str, Any]) -> Values:
+    def check_names(self, given: Mapping[str, Any], stream: Any = None) -> Values:
         """Return values given by name as scalars and pointers take them, or raise InputError."""
         scalars: dict[Where, bytes] = {}
         pointers: dict[str, Buffer] = {}
@@ -306,6 +308,8 @@ class GraphState(ABC):
             if isinstance(held, Scalar):
                 scalars |= self.scalars.read({name: value}) or {}
                 continue
+            if is_foreign(value):
+                value = as_taken(value, held.device, stream)
             if not isinstance(value, Buffer):
                 raise InputError(f"pointer {name!r} takes a Buffer, not {type(value).__name__}")
             if (value.shape, value.dtype, value.device) != (held.shape, held.dtype, held.device):
@@ -327,8 +331,15 @@ class GraphState(ABC):
             self._run_node(self.executable, node)
 
     @abstractmethod
-    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
-        """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
+    def collect(self, out: Sequence[Any] | None, stream: Any) -> tuple[_Array, ...]:
+        """Wait; return the outputs as arrays of the caller's own, or copied to `out`.
+
+        Parameters
+        ----------
+        out : sequence of ndarray or Buffer, optional
+            What `check_outputs` returned.
+        stream : Stream or None
+        """
 
     @abstractmethod
     def upload(self) -> None:
@@ -365,7 +376,7 @@ class GraphState(ABC):
         """Let what is enqueued on `stream` from now on come after all that was enqueued."""
 
     @abstractmethod
-    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
+    def _fill(self, arrays: list[Any], stream: Any) -> None:
         """Copy live arrays to the twins."""
 
     @abstractmethod

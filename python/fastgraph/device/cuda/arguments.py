@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fastgraph.device.arguments import Bound, bind_arguments, check_arguments
+from fastgraph.device.arguments import Bound, bind_arguments, check_arguments, take_arguments
 from fastgraph.device.backend import PlaceMaker
 from fastgraph.device.kernel import Declared
 from fastgraph.device.pending import Access
@@ -42,7 +42,8 @@ def launch_arguments(
         The number, a type or a value of an argument; what `place` raises.
     """
     declared = [arg if isinstance(arg, Declared) else None for arg in args]
-    bare = [arg.value if isinstance(arg, Declared) else arg for arg in args]
+    given = [arg.value if isinstance(arg, Declared) else arg for arg in args]
+    bare = take_arguments(name, f.parameters, given, declared, place)
     values = check_arguments(name, f.signature, f.parameters, bare)
     accesses, bound = bind_arguments(place, name, f.parameters, values, declared)
     arguments: list[Argument] = []

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph._core import cuda_host, cuda_module, cuda_work, device_memory
+from fastgraph._core import cuda_capture, cuda_host, cuda_module, cuda_work, device_memory
 from fastgraph._core import stream as streams
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.device_memory import Staging
 from fastgraph._core.lock import GraphLock
-from fastgraph._core.record import Launch
+from fastgraph._core.record import Foreign, Launch
 from fastgraph._core.stream import CudaDevice, Event, LastUse, Stream
 from fastgraph.device.backend import Backend, LaunchOptions, PlaceMaker, SharedScratch
 from fastgraph.device.cuda.accepted import as_cuda_function
 from fastgraph.device.cuda.arguments import launch_arguments
 from fastgraph.device.cuda.capture import BuilderCapture
+from fastgraph.device.cuda.foreign_graph import as_foreign
 from fastgraph.device.cuda.function import CudaFunction, compile_function, load_function
 from fastgraph.device.cuda.helpers import Helpers
 from fastgraph.device.cuda.limits import DeviceLimits, check_launch
@@ -132,6 +133,14 @@ class CudaBackend(Backend):
     ) -> BuilderCapture:
         """Return the capture of foreign work as a node of a graph."""
         return BuilderCapture(builder, self.gpu, dependencies, keep)
+
+    def foreign_graph(self, graph: Any, owner: object, in_body: bool) -> Foreign:
+        """Return another library's driver graph for a node."""
+        return as_foreign(graph, owner, in_body)
+
+    def capture_turn(self) -> cuda_capture.Turn:
+        """Return a context in which no other capture of this process is under way."""
+        return cuda_capture.Turn()
 
     def copy(self, dst: Any, src: Any, stream: Any) -> None:
         """Copy between checked places: waits where the destination is a host array."""

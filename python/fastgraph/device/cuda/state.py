@@ -10,8 +10,10 @@ import numpy as np
 from fastgraph._core import buffer, cuda_graph, cuda_work
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_graph import CudaGraph
+from fastgraph._core.device_memory import ForeignMemory
 from fastgraph._core.record import Record
 from fastgraph._core.stream import Stream
+from fastgraph.device.libraries import Live
 from fastgraph.device.pending import Scalar, Where, Work
 from fastgraph.device.state import GraphState, Place, Version
 
@@ -30,6 +32,10 @@ class CudaState(GraphState):
     # Where each output is read on the host, once there was a run that had to; and the twins.
     _pinned: list[Buffer] | None
     _outs: list[Buffer] | None
+    # Arrays of other libraries that copies which are enqueued read.
+    _held: list[Buffer]
+    # Memory was bound once: what comes then is a clone.
+    bound = False
     twins: list[Buffer]
 
     @property
@@ -59,24 +65,26 @@ class CudaState(GraphState):
             return found
         return self.gpu.as_stream(stream)
 
-    def collect(self, out: Sequence[_Array] | None, stream: Any) -> tuple[_Array, ...]:
+    def collect(self, out: Sequence[Any] | None, stream: Any) -> tuple[_Array, ...]:
         """Wait; return the outputs as arrays of the caller's own, or copied to `out`."""
+        sources = self._output_buffers()
+        there = [] if out is None else [isinstance(place, Buffer) for place in out]
+        # What stays on the device takes no way round by the host.
+        hosts = sources if there and all(there) else self._results()
+        targets = [out[i] if out is not None and there[i] else host for i, host in enumerate(hosts)]
         pairs = [
-            (host, device)
-            for host, device in zip(self._results(), self._output_buffers(), strict=True)
-            if host is not device
+            (target, source)
+            for target, source in zip(targets, sources, strict=True)
+            if target.ptr != source.ptr
         ]
         cuda_work.copy(stream, pairs)
         self.executable.wait(stream)
-        arrays = []
-        for i, host in enumerate(self._results()):
-            view = np.asarray(host)
-            if out is None:
-                arrays.append(np.array(view))
-            else:
-                out[i][...] = view
-                arrays.append(out[i])
-        return tuple(arrays)
+        if out is None:
+            return tuple(np.array(np.asarray(host)) for host in hosts)
+        for place, host in zip(out, hosts, strict=True):
+            if not isinstance(place, Buffer):
+                place[...] = np.asarray(host)
+        return tuple(out)
 
     def _output_buffers(self) -> list[Buffer]:
         if self._outs is None:
@@ -119,6 +127,7 @@ class CudaState(GraphState):
                 for held, where in self.names.values()
                 if isinstance(held, Scalar) and held.where == "memory"
             ],
+            again=self.bound,
         )
 
     def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
@@ -128,23 +137,37 @@ class CudaState(GraphState):
 
     def _attach(self) -> None:
         self._pinned = self._outs = None
+        self._held = []
+        self.bound = True
         self.twins = [self._buffer(*place) for place in self.twin_places]
 
     def _begin(self, stream: Any) -> None:
         self.shared.last_use.before(stream)
 
-    def _fill(self, arrays: list[Buffer | _Array], stream: Any) -> None:
+    def _fill(self, arrays: list[Any], stream: Any) -> None:
         hosted: list[tuple[Buffer, _Array]] = []
-        there: list[tuple[Buffer, Buffer]] = []
+        there: list[tuple[Buffer, Any]] = []
+        producers: list[int] = []
         for twin, array in zip(self.twins, arrays, strict=True):
             if isinstance(array, Buffer):
                 there.append((twin, array))
+                if isinstance(array.block.memory, ForeignMemory):
+                    self._held.append(array)
+            elif isinstance(array, Live):
+                there.append((twin, array.ptr))
+                if array.stream not in producers:
+                    producers.append(array.stream)
             else:
                 hosted.append((twin, array))
         if hosted:
             cuda_work.upload(stream, self.gpu.staging, hosted)
+        for handle in producers:
+            stream.follow(handle)
         if there:
             cuda_work.copy(stream, there)
+        # Their libraries may write to these arrays, or to freed ones' memory, from then on.
+        for handle in producers:
+            stream.precede(handle)
 
     def _point(self, targets: Mapping[str, Buffer]) -> None:
         for name, target in targets.items():
@@ -155,6 +178,9 @@ class CudaState(GraphState):
 
     def _execute(self, stream: Any) -> None:
         self.executable.launch_held(stream)
+        if self._held:
+            self.executable.keep(tuple(self._held))
+            self._held.clear()
 
     def _finish(self, stream: Any) -> None:
         self.executable.launch_held(stream)
