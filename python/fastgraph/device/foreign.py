@@ -145,7 +145,9 @@ def describe(x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
             return tuple(interface["shape"]), np.dtype(interface["typestr"])
         array = _host_view(x)
         return array.shape, array.dtype
-    kind, _ = _dlpack_device(x)
+    kind, number = _dlpack_device(x)
+    if kind not in (CPU, CUDA, CUDA_HOST, CUDA_MANAGED):
+        raise InputError(f"{_named(x)} is on DLPack's device {(kind, number)}: no cpu and no GPU")
     if kind == CPU:
         array = _host_array(x, True)
         return array.shape, array.dtype
