@@ -6,7 +6,8 @@ Two layers on one substrate: device graphs (explicit nodes on stable addresses) 
 
 from fastgraph import interop, ir, onnx
 from fastgraph._core.buffer import Buffer
-from fastgraph._core.keys import Key, KeyWriter
+from fastgraph._core.key import Key
+from fastgraph._core.keys import KeyWriter
 from fastgraph._core.raw import RawOutput
 from fastgraph._core.step import Step
 from fastgraph.device.builder import DeviceGraphBuilder

@@ -125,6 +125,13 @@ cdef class _Planner:
             sequence = by_time
             return self.sweep(sequence)
         bound = self.bound()
+        if self.order.total:
+            # One look at each live slot; where it reaches the bound no trial can do better.
+            sequence = by_time
+            lowest = self.sweep(sequence)
+            if lowest <= bound:
+                return lowest
+            lowest = -1
         by_size = sorted(candidates, key=lambda i: (-slots[i]["nbytes"], slots[i]["first"], i))
         by_area = sorted(candidates, key=lambda i: (
             -slots[i]["nbytes"] * (slots[i]["last"] - slots[i]["first"] + 1), i))

@@ -18,3 +18,8 @@ cdef class Cell:
 
 cdef class Handle:
     cdef readonly Cell cell
+    cdef public object _context
+    cdef public object _state            # None once closed, and for the graph of a model
+    cdef public object _model            # None for all others
+    cdef object token
+    cdef object __weakref__

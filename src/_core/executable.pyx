@@ -1,6 +1,7 @@
 # cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=clinic
 """What the executables of all devices have in common, and the front of the handles on them."""
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from fastgraph._core.counters cimport EXECUTABLES, counters_add
@@ -70,15 +71,23 @@ cdef class Cell:
         self.plain = plain
 
 
+@cython.auto_pickle(False)
 cdef class Handle:
-    """The front of a device graph: the common replay without a detour through Python code."""
+    """The front of a device graph: the common replay without a detour through Python code.
 
-    def __cinit__(self):
-        self.cell = Cell.__new__(Cell)
+    Little is made with a handle, for `create` makes one at every hit of a cache.
+    """
 
     def _share(self, Cell cell not None):
         """Replay what all handles with this cell replay."""
         self.cell = cell
+
+    @property
+    def _token(self):
+        """object: tells this handle from the others of its executable; keeps nothing alive."""
+        if self.token is None:
+            self.token = object()
+        return self.token
 
     def replay(self, *live, stream=None, **scalars):
         """Run every node once.
@@ -129,10 +138,10 @@ cdef int replay_given(Cell cell, dict given) except -1:
 
 cdef int replay_plain(PyObject *handle) except -1:
     """The replay that is given nothing: 1, or 0 where it takes more than a run."""
-    cdef Executable plain = (<Handle> handle).cell.plain
-    if plain is None:
+    cdef Cell cell = (<Handle> handle).cell
+    if cell is None or cell.plain is None:
         return 0
-    plain.replay()
+    cell.plain.replay()
     return 1
 
 

@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
+from fastgraph._core.record cimport RecordNode
 from fastgraph._core.types cimport fg_kernel
 
 
@@ -43,6 +44,9 @@ cdef class HostProgram:
     cdef vector[host_node] nodes
     cdef vector[host_operand] operands       # of all entries, one after another
     cdef vector[int64_t] params
+    cdef vector[size_t] first_param          # of each entry, in `params`
+    cdef object kernel                       # looked up last, and what was found
+    cdef fg_kernel found
     cdef vector[int64_t] stream              # the native calls, all but their addresses
     cdef vector[host_patch] patches
     cdef vector[int64_t] node_ids            # top-level record id of each entry of `nodes`
@@ -51,12 +55,10 @@ cdef class HostProgram:
     cdef bint has_control                    # jumps or Python: only a `Walker` knows them
     cdef BranchPlan plan
 
-    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1
-    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
-                           host_control control) except -1
+    cdef int emit(self, RecordNode node, Py_ssize_t top) except -1
+    cdef Py_ssize_t append(self, RecordNode node, Py_ssize_t top, host_control control) except -1
     cdef int stream_call(self, size_t entry, size_t param) except -1
-    cdef int add_units(self, nodes, list last, list given, Py_ssize_t top,
-                       list first_param) except -1
+    cdef int add_units(self, nodes, list last, list given, Py_ssize_t top) except -1
 
     cdef readonly object record
     cdef readonly str isa

@@ -8,6 +8,7 @@ from libcpp.vector cimport vector
 
 from fastgraph._core.counters cimport PROGRAMS, counters_add
 from fastgraph._core.isa cimport isa_lookup
+from fastgraph._core.record cimport Operand, RecordNode
 from fastgraph._core.types cimport (
     FG_NATIVE_ARGS, FG_NATIVE_COUNT, FG_NATIVE_POINTER, FG_NATIVE_VALUE)
 
@@ -42,43 +43,49 @@ cdef class HostProgram:
         self.record = record
         self.isa = isa
         self.flat = []
-        first_param = []
-        self.add_units(record.nodes, [], [], -1, first_param)
+        self.add_units(record.nodes, None, [], -1)
         self.first.push_back(<uint32_t> self.nodes.size())
         self.plan.finish()
         for i in range(<Py_ssize_t> self.nodes.size()):
-            self.nodes[i].params = self.params.data() + <Py_ssize_t> first_param[i]
-            if self.flat[i].kernel == "call_native":
-                self.stream_call(i, <size_t> first_param[i])
+            self.nodes[i].params = self.params.data() + self.first_param[i]
+            if (<RecordNode> self.flat[i]).kernel == "call_native":
+                self.stream_call(i, self.first_param[i])
         for i in range(<Py_ssize_t> self.nodes.size() - 1, 0, -1):
             if self.nodes[i - 1].natives:
                 self.nodes[i - 1].natives += self.nodes[i].natives
 
-    cdef int add_units(self, nodes, list last, list given, Py_ssize_t top,
-                       list first_param) except -1:
+    cdef int add_units(self, nodes, list last, list given, Py_ssize_t top) except -1:
         """Append the entries of record nodes, and to `plan` what each of them waits for.
 
         Nodes of a list that wait for nothing in it wait for the units `given`. What nobody in it
-        waits for is added to `last`. A `child` is its nodes.
+        waits for is added to `last`, if that is not None. A `child` is its nodes.
         """
         cdef vector[uint32_t] before
+        cdef vector[char] awaited
         cdef size_t at, i
+        cdef Py_ssize_t number, index
         cdef bint python
-        units = []
-        awaited = set()
-        for number, node in enumerate(nodes):
+        cdef RecordNode node
+        cdef list units = []
+        awaited.resize(len(nodes))
+        for number in range(len(nodes)):
+            node = nodes[number]
             index = number if top < 0 else top
             if top < 0:
                 self.first.push_back(<uint32_t> self.nodes.size())
-            wanted = {unit for d in node.dependencies for unit in units[d]} or given
-            awaited.update(node.dependencies)
+            if len(node.dependencies) == 1:
+                wanted = units[node.dependencies[0]] or given
+            else:
+                wanted = {unit for d in node.dependencies for unit in units[d]} or given
+            for d in node.dependencies:
+                awaited[d] = 1
             at = self.nodes.size()
             if node.kind == "child":
                 inner = []
-                self.add_units(node.bodies[0], inner, list(wanted), index, first_param)
+                self.add_units(node.bodies[0], inner, list(wanted), index)
                 units.append(inner or list(wanted))
                 continue
-            self.emit(node, index, first_param)
+            self.emit(node, index)
             before.clear()
             for unit in wanted:
                 before.push_back(unit)
@@ -87,36 +94,37 @@ cdef class HostProgram:
                 python = python or self.nodes[i].control == PYTHON
             units.append([self.plan.add(
                 <uint32_t> at, <uint32_t> self.nodes.size(), python, before)])
-        last.extend({unit for number, ends in enumerate(units) if number not in awaited
-                     for unit in ends})
+        if last is not None:
+            last.extend({unit for number in range(len(units)) if not awaited[number]
+                         for unit in units[number]})
         return 0
 
-    cdef int emit(self, node, Py_ssize_t top, list first_param) except -1:
+    cdef int emit(self, RecordNode node, Py_ssize_t top) except -1:
         """Append the entries of one record node, those of its bodies included."""
         cdef Py_ssize_t at, end
         if node.kind == "child":
             for inner in node.bodies[0]:
-                self.emit(inner, top, first_param)
+                self.emit(inner, top)
         elif node.kind == "if":
-            at = self.append(node, top, first_param, BRANCH_ZERO)
+            at = self.append(node, top, BRANCH_ZERO)
             for inner in node.bodies[0]:
-                self.emit(inner, top, first_param)
+                self.emit(inner, top)
             if len(node.bodies) > 1:
-                end = self.append(node, top, first_param, JUMP)
+                end = self.append(node, top, JUMP)
                 self.nodes[at].target = <int32_t> self.nodes.size()
                 for inner in node.bodies[1]:
-                    self.emit(inner, top, first_param)
+                    self.emit(inner, top)
                 at = end
             self.nodes[at].target = <int32_t> self.nodes.size()
         elif node.kind == "while":
-            at = self.append(node, top, first_param, BRANCH_ZERO)
+            at = self.append(node, top, BRANCH_ZERO)
             for inner in node.bodies[0]:
-                self.emit(inner, top, first_param)
-            end = self.append(node, top, first_param, JUMP)
+                self.emit(inner, top)
+            end = self.append(node, top, JUMP)
             self.nodes[end].target = <int32_t> at
             self.nodes[at].target = <int32_t> self.nodes.size()
         elif node.kind == "switch":
-            at = self.append(node, top, first_param, SWITCH)
+            at = self.append(node, top, SWITCH)
             table = self.params.size()
             self.params.push_back(len(node.bodies))
             for _ in node.bodies:
@@ -125,25 +133,28 @@ cdef class HostProgram:
             for number, body in enumerate(node.bodies):
                 self.params[table + 1 + <size_t> number] = <int64_t> self.nodes.size()
                 for inner in body:
-                    self.emit(inner, top, first_param)
-                jumps.append(self.append(node, top, first_param, JUMP))
+                    self.emit(inner, top)
+                jumps.append(self.append(node, top, JUMP))
             for jump in (at, *jumps):
                 self.nodes[<Py_ssize_t> jump].target = <int32_t> self.nodes.size()
         elif not node.enabled:
             pass
         elif node.call is not None:
-            self.append(node, top, first_param, PYTHON)
+            self.append(node, top, PYTHON)
         elif node.kernel is not None:
-            self.append(node, top, first_param, CALL)
+            self.append(node, top, CALL)
         return 0
 
-    cdef Py_ssize_t append(self, node, Py_ssize_t top, list first_param,
-                           host_control control) except -1:
+    cdef Py_ssize_t append(self, RecordNode node, Py_ssize_t top, host_control control) except -1:
         cdef host_node entry
         cdef host_operand where
+        cdef Operand operand
         entry.control = control
         entry.target = 0
-        entry.run = isa_lookup(node.kernel, self.isa) if control == CALL else NULL
+        if control == CALL and self.kernel is not node.kernel:
+            self.found = isa_lookup(node.kernel, self.isa)
+            self.kernel = node.kernel
+        entry.run = self.found if control == CALL else NULL
         entry.params = NULL
         entry.first = <uint32_t> self.operands.size()
         entry.parts = node.parts
@@ -153,9 +164,9 @@ cdef class HostProgram:
             where.memory = operand.memory
             where.offset = operand.offset
             self.operands.push_back(where)
-        first_param.append(self.params.size())
+        self.first_param.push_back(self.params.size())
         for word in node.params:
-            self.params.push_back(as_word(word))
+            self.params.push_back(word if type(word) is int else as_word(word))
         self.nodes.push_back(entry)
         self.node_ids.push_back(top)
         self.flat.append(node)

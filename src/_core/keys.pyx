@@ -15,7 +15,7 @@ cimport cython
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.complex cimport PyComplex_CheckExact
 from cpython.float cimport PyFloat_CheckExact
@@ -28,6 +28,7 @@ from fastgraph._core.codes cimport (
     PyLong_AsLongLongAndOverflow, PyLong_CheckExact, PyMethod_Check, PyMethod_GET_FUNCTION,
     PyMethod_GET_SELF, PyModule_Check, PyType_Check, PyUnicode_AsUTF8AndSize, names_of,
     same_package)
+from fastgraph._core.key cimport Key
 
 from fastgraph.errors import InputError, ScopeError
 
@@ -56,68 +57,6 @@ cdef object void = np.void
 cdef object partial_type = partial
 cdef frozenset nothing = frozenset()
 cdef dict _dtypes = {}
-
-
-@cython.final
-@cython.auto_pickle(False)
-cdef class Key:
-    """What a graph is found by in a cache: opaque, hashable, immutable. Made by a `KeyWriter`.
-
-    Notes
-    -----
-    Keys are compared in full, never by their hash alone. A key keeps alive every object that
-    counts by identity; it means nothing in another process and cannot be pickled.
-
-    Examples
-    --------
-    >>> from fastgraph._core.keys import KeyWriter
-    >>> def key(*numbers):
-    ...     writer = KeyWriter()
-    ...     for number in numbers:
-    ...         writer.write_int(number)
-    ...     return writer.take_key()
-    >>> key(1, 23) == key(1, 23), key(1, 23) == key(12, 3)
-    (True, False)
-    """
-
-    cdef bytes data
-    cdef tuple kept
-    cdef Py_hash_t hash
-
-    def __init__(self):
-        raise TypeError("keys are made by KeyWriter.take_key")
-
-    def __hash__(self):
-        return self.hash
-
-    def __eq__(self, other):
-        cdef Key a = self
-        cdef Key b
-        if type(other) is not Key:
-            return NotImplemented
-        b = other
-        if a is b:
-            return True
-        return (a.hash == b.hash and PyBytes_GET_SIZE(a.data) == PyBytes_GET_SIZE(b.data)
-                and memcmp(PyBytes_AS_STRING(a.data), PyBytes_AS_STRING(b.data),
-                           PyBytes_GET_SIZE(a.data)) == 0)
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def __reduce__(self):
-        raise TypeError("a key names objects of this process and cannot be pickled")
-
-    def __repr__(self):
-        return f"<Key {<uint64_t> self.hash:016x}, {len(self.data)} bytes>"
-
-
-def key_bytes(Key key not None):
-    """Return the tokens of `key`, for tests and dumps."""
-    return key.data
 
 
 @cython.final
@@ -578,6 +517,9 @@ cdef class KeyWriter:
     cdef int put_inputs(self, tuple inputs, frozenset arrays, object convert) except -1:
         self.put_word(b"I", len(inputs))
         for source in inputs:
+            if type(source) is cnp.ndarray:
+                self.put_array(source)
+                continue
             if type(source) not in arrays:
                 source = convert(source)
             if type(source) in arrays:
@@ -591,6 +533,16 @@ cdef class KeyWriter:
             self.check_open()
             self.put_tag(b"}")
         return 0
+
+    cdef int put_array(self, cnp.ndarray array) except -1:
+        """What `put_inputs` writes for an array, read where NumPy has it."""
+        cdef Py_ssize_t nbytes = 8 * array.ndim
+        self.put_tag(b"A")
+        self.put_word(b"s", array.ndim)
+        self.reserve(nbytes)
+        memcpy(self.data + self.size, array.shape, nbytes)
+        self.size += nbytes
+        return self.put_dtype(array.dtype)
 
     cdef int put_build(self, object function) except -1:
         if not callable(function):
@@ -697,6 +649,10 @@ def compose(build, tuple inputs not None, tuple settings not None,
     -------
     Key
     """
+    return Key_compose(build, inputs, settings, arrays, convert)
+
+
+cdef Key Key_compose(object build, tuple inputs, tuple settings, frozenset arrays, object convert):
     cdef KeyWriter writer = KeyWriter.__new__(KeyWriter)
     writer.put_tuple(settings, 0)
     writer.put_functions()

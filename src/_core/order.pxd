@@ -13,3 +13,5 @@ cdef class Order:
     cdef vector[vector[int32_t]] before_position
 
     cdef bint comes_before(self, Py_ssize_t a, Py_ssize_t b) noexcept nogil
+    cdef void take_reach(self, Py_ssize_t node, vector[int32_t] &reach,
+                         vector[int32_t] &reached) noexcept nogil

@@ -5,11 +5,11 @@ A record names every operand as (memory, byte offset). `instantiate` of a device
 against bindings; the same record can be bound as often as wanted.
 """
 
-from bisect import bisect_left, insort
 from typing import NamedTuple
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
+from libcpp.vector cimport vector
 
 from fastgraph._core.order cimport Order
 
@@ -183,23 +183,36 @@ def accesses_of(node):
     return found
 
 
-class Spans:
-    """Accesses (start, stop, node) of one memory, sorted by start."""
+cdef struct Span:
+    int64_t start
+    int64_t stop
+    int32_t node
 
-    __slots__ = ("longest", "spans")
 
-    def __init__(self):
-        self.spans = []
-        self.longest = 0
+cdef class Spans:
+    """Accesses of one memory, sorted by start, stop and node."""
 
-    def around(self, start, stop):
-        """Return the slice of `spans` in which all that overlap [start, stop) lie."""
-        return (bisect_left(self.spans, (start - self.longest,)),
-                bisect_left(self.spans, (stop,)))
+    cdef vector[Span] spans
+    cdef int64_t longest
 
-    def add(self, start, stop, node):
-        """Add an access."""
-        insort(self.spans, (start, stop, node))
+    cdef size_t place_of(self, int64_t start, int64_t stop, int32_t node) noexcept nogil:
+        """Where such an access lies, or would lie."""
+        cdef size_t low = 0, high = self.spans.size(), middle
+        cdef Span *span
+        while low < high:
+            middle = (low + high) // 2
+            span = &self.spans[middle]
+            if (span.start < start or span.start == start and (
+                    span.stop < stop or span.stop == stop and span.node < node)):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef void add(self, int64_t start, int64_t stop, int32_t node) noexcept nogil:
+        cdef Span span
+        span.start, span.stop, span.node = start, stop, node
+        self.spans.insert(self.spans.begin() + self.place_of(start, stop, node), span)
         self.longest = max(self.longest, stop - start)
 
 
@@ -303,54 +316,74 @@ cdef class Record:
         HazardError
             Names both nodes and the memory.
         """
-        self._check_list(self.nodes)
+        check_list(self, self.nodes)
 
-    def _check_list(self, nodes):
-        for node in nodes:
-            for body in node.bodies:
-                self._check_list(body)
-        order = Order([node.dependencies for node in nodes])
-        if order.total:
-            return
-        frontiers = {}
-        for i, node in enumerate(nodes):
-            for operand in accesses_of(node):
-                # Neither read nor written is what nobody said how it is used.
-                if operand.nbytes and (operand.reads or operand.writes):
-                    frontier = frontiers.setdefault(operand.memory, (Spans(), Spans()))
-                    self._meet(nodes, order, frontier, i, operand)
 
-    def _meet(self, nodes, order, frontier, node, operand):
-        """Check one access against the last ones of its memory, then let it replace some.
+cdef int check_list(Record self, nodes) except -1:
+    cdef RecordNode node
+    cdef Operand operand
+    cdef Order order
+    cdef dict frontiers = {}
+    cdef Py_ssize_t i
+    for node in nodes:
+        for body in node.bodies:
+            check_list(self, body)
+    order = Order([(<RecordNode> each).dependencies for each in nodes])
+    if order.total:
+        return 0
+    for i in range(len(nodes)):
+        node = nodes[i]
+        for operand in accesses_of(node) if node.bodies else node.operands:
+            # Neither read nor written is what nobody said how it is used.
+            if operand.nbytes and (operand.reads or operand.writes):
+                frontier = frontiers.get(operand.memory)
+                if frontier is None:
+                    frontier = frontiers[operand.memory] = (Spans(), Spans())
+                meet(self, nodes, order, frontier, <int32_t> i, operand)
+    return 0
 
-        Nodes come in topological order, so what `node` covers and follows needs no second look:
-        a later node that conflicts with it conflicts with `node` too.
-        """
-        readers, writers = frontier
-        start, stop = operand.offset, operand.offset + operand.nbytes
-        # A read looks at no other read: many nodes may read one memory in no order.
-        for others in (writers, readers) if operand.writes else (writers,):
-            first, last = others.around(start, stop)
-            kept = []
-            for access in others.spans[first:last]:
-                low, high, other = access
-                if other == node or high <= start:
-                    kept.append(access)
-                    continue
-                if not order.before(other, node):
-                    memory = self.memories[operand.memory]
-                    raise HazardError(
-                        f"nodes {other} {nodes[other].name!r} and {node} {nodes[node].name!r} "
-                        f"both touch bytes {max(low, start)} to {min(high, stop)} of "
-                        f"{memory.name!r} ({memory.nbytes} bytes), one of them writes, and no "
-                        "edge orders them; add a dependency")
-                if not (operand.writes and start <= low and high <= stop):
-                    kept.append(access)
-            others.spans[first:last] = kept
-        if operand.writes:
-            writers.add(start, stop, node)
-        if operand.reads:
-            readers.add(start, stop, node)
+
+cdef int meet(Record self, nodes, Order order, tuple frontier, int32_t node,
+              Operand operand) except -1:
+    """Check one access against the last ones of its memory, then let it replace some.
+
+    Nodes come in topological order, so what `node` covers and follows needs no second look: a
+    later node that conflicts with it conflicts with `node` too.
+    """
+    cdef Spans readers = frontier[0], writers = frontier[1]
+    cdef int64_t start = operand.offset, stop = start + <int64_t> operand.nbytes
+    meet_all(self, nodes, order, writers, start, stop, node, operand)
+    # A read looks at no other read: many nodes may read one memory in no order.
+    if operand.writes:
+        meet_all(self, nodes, order, readers, start, stop, node, operand)
+        writers.add(start, stop, node)
+    if operand.reads:
+        readers.add(start, stop, node)
+    return 0
+
+
+cdef int meet_all(Record self, nodes, Order order, Spans others, int64_t start, int64_t stop,
+                  int32_t node, Operand operand) except -1:
+    cdef size_t at = others.place_of(start - others.longest, 0, 0), kept = at
+    cdef size_t end = others.place_of(stop, 0, 0)
+    cdef Span span
+    while at < end:
+        span = others.spans[at]
+        at += 1
+        if span.node != node and span.stop > start:
+            if not order.comes_before(span.node, node):
+                memory = self.memories[operand.memory]
+                raise HazardError(
+                    f"nodes {span.node} {nodes[span.node].name!r} and {node} "
+                    f"{nodes[node].name!r} both touch bytes {max(span.start, start)} to "
+                    f"{min(span.stop, stop)} of {memory.name!r} ({memory.nbytes} bytes), one of "
+                    "them writes, and no edge orders them; add a dependency")
+            if operand.writes and start <= span.start and span.stop <= stop:
+                continue
+        others.spans[kept] = span
+        kept += 1
+    others.spans.erase(others.spans.begin() + kept, others.spans.begin() + end)
+    return 0
 
 
 cdef int check(Record self, name, tuple operands, tuple dependencies) except -1:

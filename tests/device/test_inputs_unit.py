@@ -13,7 +13,8 @@ import pytest
 import fastgraph as fg
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
-from fastgraph._core.keys import Key, KeyWriter
+from fastgraph._core.key import Key
+from fastgraph._core.keys import KeyWriter
 from fastgraph.device.inputs import (
     DeviceGraphInput,
     HostValue,

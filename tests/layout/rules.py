@@ -19,7 +19,7 @@ from tests.layout.sources import (
 # A module of the core imports only rooms of a lower number, and names to its left in its own.
 ROOMS = (
     ("types", "counters", "isa", "driver_base", "driver", "blas"),
-    ("codes", "keys", "order", "arena", "record", "checks"),
+    ("codes", "key", "keys", "order", "arena", "record", "checks"),
     (
         *("buffer", "dlpack", "pool", "waiting", "stream", "device_memory"),
         *("cuda_module", "cuda_work"),
@@ -30,7 +30,7 @@ ROOMS = (
         *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
         *("cuda_cells", "cuda_values", "cuda_capture", "cuda_graph"),
     ),
-    ("dispatch", "raw", "step", "lanes"),
+    ("dispatch", "raw", "step", "shelf", "lanes"),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))
 

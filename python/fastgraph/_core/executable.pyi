@@ -19,5 +19,10 @@ class Cell:
 
 class Handle:
     cell: Cell
+    _context: Any
+    _state: Any
+    _model: Any
+    @property
+    def _token(self) -> object: ...
     def _share(self, cell: Cell) -> None: ...
     def replay(self, *live: Any, stream: Any = None, **scalars: Any) -> None: ...

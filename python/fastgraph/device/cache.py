@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastgraph._core.keys import Key
+from fastgraph._core.key import Key
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.graph import DeviceGraph
 from fastgraph.device.store import GraphStore, check_settings, key_of

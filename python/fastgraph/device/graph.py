@@ -8,12 +8,14 @@ from typing import Any, Concatenate, NamedTuple, TypeVar, overload
 import numpy as np
 
 from fastgraph._core.executable import Cell, Handle
+from fastgraph._core.key import Key
 from fastgraph._core.record import Foreign, Record, RecordNode
+from fastgraph._core.shelf import hit
 from fastgraph.device.builder import DeviceGraphBuilder
 from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.hazards import check_hazards
-from fastgraph.device.inputs import CopiedInput, as_input, record_input
+from fastgraph.device.inputs import ARRAYS, CopiedInput, as_input, record_input
 from fastgraph.device.outputs import check_outputs
 from fastgraph.device.part import part_of
 from fastgraph.device.pending import Node
@@ -90,13 +92,14 @@ class DeviceGraph(Handle):
     array([5., 5., 5., 5.], dtype=float32)
     """
 
-    def __init__(self) -> None:
-        raise TypeError("graphs are made by DeviceGraph.create")
+    __slots__ = ()
 
     _context: DeviceContext
     _state: GraphState | None
-    _token: object  # tells this handle from the others of its executable
     _model: _Model | None  # of a compiled model's graph
+
+    def __init__(self) -> None:
+        raise TypeError("graphs are made by DeviceGraph.create")
 
     @classmethod
     def _of(
@@ -112,10 +115,7 @@ class DeviceGraph(Handle):
         self = cls.__new__(cls)
         self._context = context
         self._state = state
-        self._token = object()
-        self._model = None
-        if state is not None:
-            self._share(state.cell)
+        self._share(Cell() if state is None else state.cell)
         return self
 
     @classmethod
@@ -179,6 +179,12 @@ class DeviceGraph(Handle):
         >>> graph.run(np.arange(3, dtype="f4"))
         (array([0., 1., 2.], dtype=float32),)
         """
+        found = None
+        if cache is not None and check is not True and type(ctx) is DeviceContext:
+            on = ctx._backend.device
+            found = hit(cls, cache, ctx, on, build, inputs, key, check, verify, ARRAYS, as_input)
+            if isinstance(found, DeviceGraph):
+                return found
         check_settings(check, verify)
         if not isinstance(ctx, DeviceContext):
             raise InputError(f"create takes a DeviceContext first, not {type(ctx).__name__}")
@@ -190,7 +196,8 @@ class DeviceGraph(Handle):
             return cls._handle(ctx, _build(ctx, build, inputs, check, verify, None))
         if not isinstance(cache, GraphStore):
             raise InputError(f"cache is a DeviceGraphCache, not {type(cache).__name__}")
-        found = key_of(build, inputs, ctx, key, check, verify)
+        if not isinstance(found, Key):
+            found = key_of(build, inputs, ctx, key, check, verify)
         pool = cache.get_or_create_pool(ctx)
         built: list[GraphState] = []
 

@@ -12,13 +12,15 @@ import numpy.typing as npt
 
 from fastgraph._core import keys
 from fastgraph._core.buffer import Buffer, as_source
-from fastgraph._core.keys import Key, KeyWriter
+from fastgraph._core.key import Key
+from fastgraph._core.keys import KeyWriter
 from fastgraph.device.foreign import as_located, describe, is_foreign, to_read
 from fastgraph.device.libraries import READERS, Live, ordinal_of
 from fastgraph.device.values import check_dtype
 from fastgraph.errors import InputError
 
 __all__ = [
+    "ARRAYS",
     "CopiedInput",
     "DeviceGraphInput",
     "HostValue",
@@ -222,7 +224,7 @@ class HostValue(DeviceGraphInput):
 
 
 # What `as_input` wraps: known by their exact type, so that a key needs no wrapper.
-_ARRAYS: frozenset[type] = frozenset((Buffer, np.ndarray, CopiedInput))
+ARRAYS: frozenset[type] = frozenset((Buffer, np.ndarray, CopiedInput))
 
 
 def as_input(x: Any) -> DeviceGraphInput:
@@ -273,7 +275,7 @@ def write_inputs(writer: KeyWriter, inputs: Iterable[Any]) -> None:
     InputError
         As `as_input`; nothing was written.
     """
-    keys.write_inputs(writer, inputs, _ARRAYS, as_input)
+    keys.write_inputs(writer, inputs, ARRAYS, as_input)
 
 
 def compose_key(build: Any, inputs: tuple[Any, ...], settings: tuple[object, ...]) -> Key:
@@ -296,7 +298,7 @@ def compose_key(build: Any, inputs: tuple[Any, ...], settings: tuple[object, ...
     InputError
         `build` is not callable, or as `as_input`.
     """
-    return keys.compose(build, inputs, settings, _ARRAYS, as_input)
+    return keys.compose(build, inputs, settings, ARRAYS, as_input)
 
 
 class RecordedInput(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fastgraph._core.keys import Key
+from fastgraph._core.key import Key
+from fastgraph._core.shelf import Shelf
 from fastgraph.device.backend import Backend, SharedScratch
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import compose_key
@@ -79,7 +79,7 @@ class _Flight:
         self.state: GraphState | None = None
 
 
-class GraphStore:
+class GraphStore(Shelf):
     """What a `DeviceGraphCache` holds, by key; the states, not the handles."""
 
     def __init__(self, max_graphs: int = 256, max_bytes: int | None = None) -> None:
@@ -90,12 +90,11 @@ class GraphStore:
         self.max_graphs = max_graphs
         self.max_bytes = max_bytes
         self._mutex = threading.RLock()
-        self._held: OrderedDict[Key, GraphState] = OrderedDict()
         self._flights: dict[Key, _Flight] = {}
         self._waiting: dict[int, _Flight] = {}
         self._pools: dict[DeviceContext, ScratchPool] = {}
         self._nbytes = 0
-        self._hits = self._misses = self._builds = self._evictions = 0
+        self._builds = self._evictions = 0
 
     @property
     def stats(self) -> CacheStats:
@@ -120,8 +119,10 @@ class GraphStore:
     def clear(self) -> None:
         """Let every graph go but those whose replay is under way; not counted as evictions."""
         with self._mutex:
-            for key in [key for key, state in self._held.items() if not state.running]:
-                self._remove(key)
+            # A hit elsewhere moves an entry at any time, so not while walking over them.
+            for key, state in list(self._held.items()):
+                if not state.running:
+                    self._remove(key)
 
     def _get_or_build(self, key: Key, build: Callable[[], GraphState]) -> GraphState:
         me = threading.get_ident()
@@ -174,17 +175,6 @@ class GraphStore:
                     "cannot create the graph that it is building"
                 )
             following = self._waiting.get(following.thread)
-
-    def _find(self, key: Key) -> GraphState | None:
-        if not isinstance(key, Key):
-            raise InputError(f"a key is made by make_key, not a {type(key).__name__}")
-        state = self._held.get(key)
-        if state is None:
-            self._misses += 1
-            return None
-        self._hits += 1
-        self._held.move_to_end(key)
-        return state
 
     def _insert(self, key: Key, state: GraphState) -> None:
         self._held[key] = state

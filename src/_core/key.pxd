@@ -1,0 +1,4 @@
+cdef class Key:
+    cdef bytes data
+    cdef tuple kept
+    cdef Py_hash_t hash
