@@ -122,7 +122,7 @@ cdef class Handle:
 
 cdef int replay_given(Cell cell, dict given) except -1:
     """A replay that is given scalars or nothing: 1, or 0 where it takes more than a run."""
-    cdef Executable plain = cell.plain
+    cdef Executable plain = None if cell is None else cell.plain
     cdef dict values
     if plain is None:
         return 0
