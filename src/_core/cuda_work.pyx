@@ -14,6 +14,8 @@ from fastgraph._core.driver cimport (
     copy_async, copy_batch, copy_spec, launch_async, launch_spec, set_async, set_spec)
 from fastgraph._core.stream cimport Stream, Stream_mark
 
+from fastgraph.errors import InputError
+
 cnp.import_array()
 
 # Larger pieces fill the next slot while the last one is on its way.
@@ -22,8 +24,17 @@ cdef size_t PIECE_BYTES = 1 << 22
 cdef size_t GAP_BYTES = 256
 
 
+cdef int check_size(Py_ssize_t wanted, Py_ssize_t given) except -1:
+    """What was checked when it was given may have been changed by code that ran since."""
+    if wanted != given:
+        raise InputError(f"{given} bytes are given where {wanted} are copied: the array was "
+                         "changed while it was given")
+    return 0
+
+
 cdef copy_spec spec_of(Buffer dst, Buffer src) except *:
     cdef copy_spec spec
+    check_size(dst.nbytes, src.nbytes)
     spec.dst = dst.block.ptr + <uintptr_t> dst.offset
     spec.src = src.block.ptr + <uintptr_t> src.offset
     spec.nbytes = dst.nbytes
@@ -138,14 +149,15 @@ cdef int send(Stream stream, Staging staging, uintptr_t base, size_t total, list
     """Stage neighbours and enqueue their copy; one large array goes by pieces."""
     cdef size_t at = 0, size
     cdef uintptr_t source
+    cdef cnp.ndarray dense
     cdef Buffer dst
     if total <= PIECE_BYTES:
         slot = Staging_take(staging, total)
         for dst, array in pieces:
             stage(slot.ptr + dst.block.ptr + <uintptr_t> dst.offset - base, array, dst.nbytes)
         return send_slot(stream, staging, slot, base, total)
-    array = np.ascontiguousarray(pieces[0][1])
-    source = array.__array_interface__["data"][0]
+    dense = dense_of(pieces[0][1], total)
+    source = <uintptr_t> cnp.PyArray_DATA(dense)
     while at < total:
         size = min(PIECE_BYTES, total - at)
         slot = Staging_take(staging, size)
@@ -156,11 +168,17 @@ cdef int send(Stream stream, Staging staging, uintptr_t base, size_t total, list
 
 
 cdef int stage(uintptr_t at, array, size_t nbytes) except -1:
+    memcpy(<void *> at, cnp.PyArray_DATA(dense_of(array, nbytes)), nbytes)
+    return 0
+
+
+cdef cnp.ndarray dense_of(array, size_t nbytes):
+    """The elements in one piece of so many bytes; a subclass may say anything of itself."""
     cdef cnp.ndarray dense = array
     if not cnp.PyArray_IS_C_CONTIGUOUS(dense):
-        dense = np.ascontiguousarray(dense)
-    memcpy(<void *> at, cnp.PyArray_DATA(dense), nbytes)
-    return 0
+        dense = np.array(dense, order="C", subok=False)
+    check_size(nbytes, cnp.PyArray_NBYTES(dense))
+    return dense
 
 
 cdef int send_slot(Stream stream, Staging staging, Slot slot, uintptr_t dst,

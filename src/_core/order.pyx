@@ -1,6 +1,8 @@
 # cython: language_level=3
 """Which node of a graph comes before which other, over all paths of edges."""
 
+from operator import index as as_index
+
 from libc.stdint cimport int32_t
 from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector

@@ -88,6 +88,7 @@ class GraphState(ABC):
     busy: bool
     verify_left: int
     updates: int
+    moved: tuple[str, ...]  # pointers that a run has moved
 
     def __init__(
         self,
@@ -252,6 +253,8 @@ class GraphState(ABC):
                 "replay() without inputs is for the handle that gave the last ones; another "
                 "caller has filled the inputs since, or nobody has: give them"
             )
+        if self.moved:
+            self._point_back()
         self._begin(stream)
         if arrays is not None:
             self._fill(arrays, stream)
@@ -261,6 +264,9 @@ class GraphState(ABC):
             # Also where none is given: what the last run was given goes back.
             self.executable.set_scalars(values.scalars, once=True, held=True)
             if values.pointers:
+                # Noted before, for whatever is raised meanwhile: no later run may find them moved.
+                self.moved = tuple(values.pointers)
+                self.cell.set(None)
                 self._point(values.pointers)
             if order is not None:
                 self.run_in_order(order)
@@ -273,10 +279,16 @@ class GraphState(ABC):
             return self.collect(out, stream) if collects else ()
         finally:
             self.busy = False
-            if values.pointers:
-                self._point({name: self.targets[name] for name in values.pointers})
             if values.scalars:
                 self.executable.spend_scalars()
+            if self.moved:
+                self._point_back()
+
+    def _point_back(self) -> None:
+        """Point what one run had elsewhere to where it is by default."""
+        self._point({name: self.targets[name] for name in self.moved})
+        self.moved = ()
+        self.note_plain()
 
     def set(self, given: dict[str, Any]) -> None:
         """Change defaults."""
@@ -407,6 +419,7 @@ class GraphState(ABC):
         self.busy = False
         self.verify_left = self.settings.verify
         self.updates = 0
+        self.moved = ()
 
     def _allocated(self, record: Record, places: Sequence[Place | None]) -> list[Place]:
         """Return `places` with memory of this graph's own where there is None."""

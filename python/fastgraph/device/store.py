@@ -127,44 +127,44 @@ class GraphStore(Shelf):
     def _get_or_build(self, key: Key, build: Callable[[], GraphState]) -> GraphState:
         me = threading.get_ident()
         while True:
-            with self._mutex:
-                state = self._find(key)
-                if state is not None:
-                    return state
-                flight = self._flights.get(key)
-                mine = flight is None
-                if flight is None:
-                    flight = self._flights[key] = _Flight()
-                    self._builds += 1
-                else:
-                    self._check_no_circle(flight, me)
-                    self._waiting[me] = flight
-            if mine:
-                return self._build(key, flight, build)
+            mine = _Flight()
             try:
-                flight.done.wait()
-            finally:
                 with self._mutex:
-                    self._waiting.pop(me, None)
+                    state = self._find(key)
+                    if state is not None:
+                        return state
+                    # An interrupt may come at any line: what is registered here is taken back
+                    # below wherever that is.
+                    flight = self._flights.setdefault(key, mine)
+                    if flight is mine:
+                        self._builds += 1
+                    else:
+                        self._check_no_circle(flight, me)
+                        self._waiting[me] = flight
+                if flight is mine:
+                    mine.state = build()
+                    with self._mutex:
+                        self._insert(key, mine.state)
+                    return mine.state
+                flight.done.wait()
+            except BaseException as error:
+                mine.error = error
+                raise
+            finally:
+                self._land(key, mine, me)
             if flight.state is not None:
                 return flight.state
             if isinstance(flight.error, Exception):
                 raise flight.error
             # That thread was interrupted, which is no reason for this one to stop.
 
-    def _build(self, key: Key, flight: _Flight, build: Callable[[], GraphState]) -> GraphState:
-        try:
-            flight.state = build()
-            with self._mutex:
-                self._insert(key, flight.state)
-            return flight.state
-        except BaseException as error:
-            flight.error = error
-            raise
-        finally:
-            with self._mutex:
+    def _land(self, key: Key, mine: _Flight, me: int) -> None:
+        """Wake who waits for this thread's build, and wait for no other any longer."""
+        mine.done.set()
+        with self._mutex:
+            self._waiting.pop(me, None)
+            if self._flights.get(key) is mine:
                 del self._flights[key]
-            flight.done.set()
 
     def _check_no_circle(self, flight: _Flight, me: int) -> None:
         following: _Flight | None = flight
