@@ -19,6 +19,10 @@ MAX_BYTES = 1 << 47
 MAX_NDIM = 32
 
 
+# Floats of other packages that NumPy knows by name; the eight-bit ones for those who hand them on.
+SMALL_FLOATS = frozenset(("bfloat16", "float8_e4m3fn", "float8_e5m2"))
+
+
 def pattern(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return `value` as a 0-d array of `dtype`; `checks.element`, and bool takes 0 and 1."""
     return element(value, dtype, numbers=True)
@@ -53,7 +57,7 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
         kind = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise InputError(f"{dtype!r} is not a dtype: {error}") from None
-    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name != "bfloat16":
+    if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name not in SMALL_FLOATS:
         raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
     if not kind.isnative:
         raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
