@@ -22,10 +22,10 @@ Kernels = dict[str, fg.NativeKernel]
 def build(spec: dict[str, Any]) -> Call:
     """What ``kind`` says over ``nodes`` nodes.
 
-    ``native``, ``empty`` and ``roots`` (no edges) replay a graph; ``build`` makes one; ``hit``
-    finds one in a cache by its two inputs; ``hit and replay`` also replays it with them, ``inputs``
-    does only that, and ``run`` returns the outputs too. ``set`` changes a scalar of a graph for
-    good, ``value`` for one replay.
+    ``native``, ``empty`` and ``roots`` (no edges) replay a graph; ``kernels``, ``memsets`` and
+    ``copies`` make one; ``hit`` finds one in a cache by its two inputs; ``hit and replay`` also
+    replays it with them, ``inputs`` does only that, and ``run`` returns the outputs too. ``set``
+    changes a scalar of a graph for good, ``value`` for one replay.
     """
     kind, nodes = spec["kind"], spec["nodes"]
     ctx = fg.DeviceContext("cpu")
@@ -33,18 +33,14 @@ def build(spec: dict[str, Any]) -> Call:
         return _hit(ctx, kind)
     if kind in ("set", "value"):
         return _valued(ctx, kind)
+    if kind in ("kernels", "memsets", "copies"):
+        return _built(ctx, kind, nodes)
     kernels = _kernels()
     counter = ctx.create_buffer(1, "int32")
     recording = _recording(kernels["nothing"], (), kind, nodes)
     # The same graph of kernels that count tells whether all nodes are called.
     counting = _recording(kernels["count"], (counter,), kind, nodes)
-    if kind == "build":
-        graph = fg.DeviceGraph.create(ctx, recording)
-        names = {"create": fg.DeviceGraph.create, "ctx": ctx, "recording": recording}
-        line = "create(ctx, recording)"
-    else:
-        graph = fg.DeviceGraph.create(ctx, recording)
-        names, line = {"replay": graph.replay}, "replay()"
+    graph = fg.DeviceGraph.create(ctx, recording)
     # The check would refuse that unordered kernels count in one place; they do it atomically.
     counted = fg.DeviceGraph.create(ctx, counting, check=False)
 
@@ -53,7 +49,35 @@ def build(spec: dict[str, Any]) -> Call:
         counted.replay()
         return np.array([int(counter.numpy()[0]) - before, len(graph.nodes)])
 
-    return Call(line, names, [], calls)
+    return Call("replay()", {"replay": graph.replay}, [], calls)
+
+
+def _built(ctx: fg.DeviceContext, kind: str, nodes: int) -> Call:
+    """Making a chain of nodes; the graph leaves the number of its nodes in `x`."""
+    x, y, z = (ctx.create_buffer(1, "int32") for _ in range(3))
+    pointer = ctypes.cast(compiled_once().count, ctypes.c_void_p).value
+    signature = "int32_t *counter, const int32_t *a, const int32_t *b, int n"
+    count = fg.NativeKernel(pointer, signature, owner=compiled_once())
+
+    def recording(b: fg.DeviceGraphBuilder) -> None:
+        last: list[fg.Node] = []
+        for number in range(nodes):
+            if kind == "kernels":
+                node = b.add_function(count, x, y, z, number, dependencies=last)
+            elif kind == "memsets":
+                node = b.add_memset(x, number + 1, dependencies=last)
+            else:
+                node = b.add_copy(*((x, y) if number % 2 else (y, x)), dependencies=last)
+            last = [node]
+
+    def result() -> Array:
+        x.copy_from(np.array([nodes if kind == "copies" else 0], "i4"))
+        graph = fg.DeviceGraph.create(ctx, recording)
+        graph.replay()
+        return np.array([int(x.numpy()[0]), len(graph.nodes)])
+
+    names = {"create": fg.DeviceGraph.create, "ctx": ctx, "recording": recording}
+    return Call("create(ctx, recording)", names, [], result)
 
 
 def native_ns(nodes: int, samples: int = 5) -> list[float]:

@@ -145,10 +145,10 @@ cdef vector[int32_t] wanted(dependencies, Py_ssize_t n, Py_ssize_t node) except 
     cdef vector[int32_t] found
     if type(dependencies) is not tuple or len(dependencies) > 1:
         dependencies = sorted(set(dependencies))
-    for d in map(as_index, dependencies):
+    for d in dependencies:
         if not 0 <= d < n:
             raise GraphError(f"node {node} depends on node {d}; there are {n} nodes")
-        found.push_back(<int32_t> d)
+        found.push_back(<int32_t> (d if type(d) is int else as_index(d)))
     return found
 
 
