@@ -36,7 +36,7 @@ class Optimised:
         return [n for n in self.graph.nodes if not n.is_leaf and n not in self.is_set]
 
 
-def optimise(graph: Graph, *, fuse: bool = True) -> Optimised:
+def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised:
     """Return `graph` folded, canonical, with its set program apart, fused and scheduled.
 
     Parameters
@@ -45,6 +45,9 @@ def optimise(graph: Graph, *, fuse: bool = True) -> Optimised:
         Left as it is.
     fuse : bool
         Without it each operator stays a node of its own: slower, and what fusion is checked by.
+    pack : bool
+        Whether weights are brought into panels for host kernels; without it products read them as
+        they are.
 
     Returns
     -------
@@ -61,11 +64,15 @@ def optimise(graph: Graph, *, fuse: bool = True) -> Optimised:
     >>> found = optimise(g)
     >>> [node.op for node in found.set_nodes], [node.op for node in found.run_nodes]
     (['pack_weight'], ['fused_matmul'])
+    >>> found = optimise(g, pack=False)
+    >>> [node.op for node in found.set_nodes], [node.op for node in found.run_nodes]
+    ([], ['fused_matmul'])
     """
     found = dead.run(graph)
     found = fold.run(found)
     found = dead.run(canonicalise.run(found))
-    found = setprogram.run(found)
+    if pack:
+        found = setprogram.run(found)
     found = dead.run(fuse_run(found, fuse=fuse))
     found = schedule.run(found)
     is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}

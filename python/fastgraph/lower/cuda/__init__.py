@@ -1,0 +1,7 @@
+"""Lowerings for cuda: one function per operator, gathered from the family modules beside."""
+
+from __future__ import annotations
+
+from fastgraph.lower.cuda.registry import LOWERINGS, Target
+
+__all__ = ["LOWERINGS", "Target"]

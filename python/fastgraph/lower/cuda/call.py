@@ -1,0 +1,73 @@
+"""What a lowering for cuda hands on: launches over values, before any of them has an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fastgraph.ir.graph import Value
+from fastgraph.lower.call import Temp
+
+__all__ = ["Argument", "CudaCall", "KernelCode"]
+
+Argument = tuple[str] | tuple[str, int | bytes]
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel to compile. Equal ones are compiled once.
+
+    Attributes
+    ----------
+    source : str
+        The whole text in CUDA C++, headers of the package included.
+    entry : str
+        The kernel as C++ names it: ``"softmax_rows<__half, 4>"``.
+    name : str
+        What progress and summaries call it, the family for example.
+    """
+
+    source: str = field(repr=False)
+    entry: str
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class CudaCall:
+    """One launch: the kernel of `code` reads `ins`, writes `outs`, and is given `arguments`.
+
+    Attributes
+    ----------
+    code : KernelCode
+    outs, ins : tuple of Value or Temp
+        What is written and what is read. Every value is dense, in C order.
+    grid, block : tuple of int
+        Of three numbers each.
+    arguments : tuple of tuple
+        In the order of the kernel's parameters: ``("out", i)`` and ``("in", i)`` are the addresses
+        of operands, ``("value", data)`` bytes of exactly the parameter's size, ``("fault",)`` the
+        address of the run's error word, ``("node",)`` the uint64 that it takes from this node.
+    shared_bytes : int
+        Dynamic shared memory; above 48 KiB is allowed when the kernel is loaded.
+    inplace : tuple of (int, int)
+        (out, in) pairs that may share their bytes: each thread reads an element of the one before
+        it writes the same element of the other, and nobody else reads that.
+    flops, nbytes, label, cost_ns
+        For profiles and summaries.
+    programmatic : bool
+        Every path of the kernel waits for the kernels before it, by ``fg_wait()``, before it
+        touches memory that another node of a run writes or reads.
+    """
+
+    code: KernelCode
+    outs: tuple[Value | Temp, ...]
+    ins: tuple[Value | Temp, ...]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    inplace: tuple[tuple[int, int], ...] = ()
+    flops: int = 0
+    nbytes: int = 0
+    label: str = ""
+    cost_ns: float = 0.0
+    programmatic: bool = True

@@ -1,0 +1,70 @@
+"""Which function lowers which operator on cuda, and what it may depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fastgraph.ir.graph import Node, Value
+from fastgraph.lower.call import Alias
+from fastgraph.lower.cuda.call import CudaCall
+from fastgraph.lower.storage import Roots
+
+__all__ = ["LOWERINGS", "Target", "lowers"]
+
+# No load or store of a kernel is wider.
+WIDEST = 16
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU, as far as a lowering may look at it.
+
+    Attributes
+    ----------
+    arch : str
+        What code is compiled for: ``"sm_90"``.
+    capability : tuple of int
+        The same as two numbers: ``(9, 0)``.
+    multiprocessors : int
+    max_shared_bytes : int
+        Shared memory that a block can have, beyond 48 KiB on request.
+    l2_bytes : int
+    tf32 : bool
+        Whether products of float32 may be computed with ten bits of their fractions.
+    roots : Roots
+        Where the values of the graph lie that have been lowered so far.
+    """
+
+    arch: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    max_shared_bytes: int
+    l2_bytes: int
+    tf32: bool = False
+    roots: Roots = field(default_factory=Roots, repr=False, compare=False)
+
+    def alignment(self, value: Value) -> int:
+        """Return the power of two, up to 16, that divides the address of an input of a node.
+
+        A value of its own lies at a multiple of 16; a view lies somewhere inside one.
+        """
+        _, offset = self.roots.of(value)
+        return min(offset & -offset, WIDEST) if offset else WIDEST
+
+
+Lowering = Callable[[Node, Target], list[CudaCall | Alias]]
+LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowers(*ops: str) -> Callable[[Lowering], Lowering]:
+    """Register the decorated function as the lowering of `ops`."""
+
+    def register(function: Lowering) -> Lowering:
+        for op in ops:
+            if op in LOWERINGS:
+                raise ValueError(f"{op} is lowered twice")
+            LOWERINGS[op] = function
+        return function
+
+    return register
