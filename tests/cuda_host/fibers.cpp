@@ -1,0 +1,459 @@
+#include "fibers.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+namespace cuda_host {
+namespace {
+
+constexpr size_t STACK = 128 << 10;
+constexpr unsigned MAX_THREADS = 1024, BARRIERS = 16, WARP = 32;
+
+// Switching stacks ---------------------------------------------------------------------------------
+#if defined(__x86_64__)
+struct Context {
+  void *stack_pointer;
+};
+extern "C" void cuda_host_switch(void **save, void *restore);
+asm(R"(
+.text
+.type cuda_host_switch, @function
+cuda_host_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size cuda_host_switch, .-cuda_host_switch
+)");
+void prepare(Context *context, unsigned char *stack, void (*entry)()) {
+  void **top = (void **)(stack + STACK);
+  *--top = nullptr;  // where entry would return to; keeps the stack as a call leaves it
+  *--top = (void *)entry;
+  for (int i = 0; i < 6; i++) *--top = nullptr;
+  context->stack_pointer = top;
+}
+void change(Context *from, Context *to) {
+  cuda_host_switch(&from->stack_pointer, to->stack_pointer);
+}
+#else
+struct Context {
+  ucontext_t context;
+};
+void prepare(Context *context, unsigned char *stack, void (*entry)()) {
+  getcontext(&context->context);
+  context->context.uc_stack.ss_sp = stack;
+  context->context.uc_stack.ss_size = STACK;
+  context->context.uc_link = nullptr;
+  makecontext(&context->context, entry, 0);
+}
+void change(Context *from, Context *to) { swapcontext(&from->context, &to->context); }
+#endif
+
+// One block --------------------------------------------------------------------------------------
+struct Copy {
+  void *to;
+  const void *from;
+  unsigned bytes, zeros;
+};
+
+enum State { READY, AT_BARRIER, IN_MEETING, ENDED };
+
+struct Fiber {
+  Context context;
+  Now now;
+  State state;
+  unsigned index;
+  bool waited;
+  std::deque<std::vector<Copy>> groups;  // committed, oldest first
+  std::vector<Copy> open;
+};
+
+struct Gathering {
+  uint32_t mask, here;
+  const char *kind;
+  void *brought[WARP];
+};
+
+struct Barrier {
+  unsigned wanted = 0;
+  std::vector<unsigned> here;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<unsigned> ready;
+  size_t first_ready = 0;
+  unsigned alive = 0;
+  Barrier barriers[BARRIERS];
+  std::vector<std::vector<Gathering>> gatherings;  // by warp
+  unsigned char *stacks = nullptr;
+  Context scheduler;
+  const Launch *launch = nullptr;
+  Body body = nullptr;
+  void *const *arguments = nullptr;
+  uint64_t random = 0;
+  Fiber *running = nullptr;
+  const void *main_bottom = nullptr;
+  size_t main_size = 0;
+};
+
+Block block;
+sigjmp_buf failed;
+std::string complaint_text;
+bool launching = false;
+
+unsigned pick(unsigned limit) {
+  block.random = block.random * 6364136223846793005ull + 1442695040888963407ull;
+  return (unsigned)((block.random >> 33) % limit);
+}
+
+void make_ready(unsigned index) {
+  block.fibers[index].state = READY;
+  block.ready.push_back(index);
+}
+
+unsigned char *stack_of(const Fiber *fiber) { return block.stacks + fiber->index * STACK; }
+
+void to_scheduler(bool last) {
+  (void)last;
+  Fiber *self = block.running;
+#if SANITIZED
+  void *fake = nullptr;
+  __sanitizer_start_switch_fiber(last ? nullptr : &fake, block.main_bottom, block.main_size);
+#endif
+  change(&self->context, &block.scheduler);
+#if SANITIZED
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+}
+
+void release_full_barriers() {
+  for (Barrier &barrier : block.barriers) {
+    const unsigned wanted = barrier.wanted ? barrier.wanted : block.alive;
+    if (barrier.here.empty() || barrier.here.size() < wanted) continue;
+    static std::vector<unsigned> leaving;
+    leaving.clear();
+    leaving.swap(barrier.here);
+    barrier.wanted = 0;
+    for (unsigned index : leaving) make_ready(index);
+  }
+}
+
+void entry() {
+#if SANITIZED
+  __sanitizer_finish_switch_fiber(nullptr, &block.main_bottom, &block.main_size);
+#endif
+  Fiber *self = block.running;
+  block.body(block.arguments);
+  if (block.launch->must_wait && !self->waited)
+    cuda_host_fail("a thread ended without fg_wait, in a kernel that is launched programmatically");
+  if (!self->groups.empty() || !self->open.empty())
+    cuda_host_fail("a thread ended before its asynchronous copies did");
+  self->state = ENDED;
+  block.alive--;
+  release_full_barriers();
+  to_scheduler(true);
+  abort();
+}
+
+void run_fiber(Fiber *fiber) {
+  block.running = fiber;
+  cuda_host_now = &fiber->now;
+#if SANITIZED
+  void *fake = nullptr;
+  __sanitizer_start_switch_fiber(&fake, stack_of(fiber), STACK);
+#endif
+  change(&block.scheduler, &fiber->context);
+#if SANITIZED
+  __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+  block.running = nullptr;
+}
+
+Dim place(unsigned index, Dim size) {
+  return {index % size.x, index / size.x % size.y, index / size.x / size.y};
+}
+
+__attribute__((no_sanitize("address"))) void spoil(unsigned char *at, size_t bytes) {
+  for (volatile unsigned char *p = at; p < at + bytes; p++) *p = 0xff;
+}
+
+void run_block(unsigned number, unsigned char *shared) {
+  const Launch &launch = *block.launch;
+  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  spoil(launch.statics, launch.statics_bytes);
+  spoil(shared, launch.shared_bytes);
+  block.ready.clear();
+  block.first_ready = 0;
+  block.alive = threads;
+  for (Barrier &barrier : block.barriers) barrier = Barrier();
+  block.gatherings.assign((threads + WARP - 1) / WARP, {});
+  for (unsigned i = 0; i < threads; i++) {
+    Fiber &fiber = block.fibers[i];
+    fiber.now = {place(i, launch.block), place(number, launch.grid), launch.block, launch.grid,
+                 shared};
+    fiber.index = i;
+    fiber.waited = false;
+    fiber.groups.clear();
+    fiber.open.clear();
+    prepare(&fiber.context, stack_of(&fiber), entry);
+    make_ready(i);
+  }
+  while (block.first_ready < block.ready.size()) {
+    if (launch.seed) {
+      const size_t left = block.ready.size() - block.first_ready;
+      std::swap(block.ready[block.first_ready],
+                block.ready[block.first_ready + pick((unsigned)left)]);
+    }
+    run_fiber(&block.fibers[block.ready[block.first_ready++]]);
+    if (block.first_ready == 4096) {
+      block.ready.erase(block.ready.begin(), block.ready.begin() + 4096);
+      block.first_ready = 0;
+    }
+  }
+  if (block.alive) {
+    std::string text = "block " + std::to_string(number) + " waits forever:";
+    for (unsigned i = 0, told = 0; i < threads && told < 4; i++) {
+      const Fiber &fiber = block.fibers[i];
+      if (fiber.state == ENDED) continue;
+      told++;
+      text +=
+          " thread " + std::to_string(i) + (fiber.state == AT_BARRIER ? " at a barrier;" : " at");
+      for (const Gathering &gathering : block.gatherings[i / WARP])
+        if (fiber.state == IN_MEETING && (gathering.here >> i % WARP & 1))
+          text += std::string(" ") + gathering.kind + ";";
+    }
+    cuda_host_fail(text.c_str());
+  }
+}
+
+void on_fault(int, siginfo_t *info, void *) {
+  char text[160];
+  const Now *now = cuda_host_now;
+  snprintf(text, sizeof text, "block (%u,%u,%u) thread (%u,%u,%u) touched %p, which is no memory",
+           now->block.x, now->block.y, now->block.z, now->thread.x, now->thread.y, now->thread.z,
+           info->si_addr);
+  complaint_text = text;
+  siglongjmp(failed, 1);
+}
+
+constexpr size_t PAGE = 4096;
+size_t mapped(size_t bytes, size_t align) { return (bytes + align + 2 * PAGE) / PAGE * PAGE; }
+
+// What lies around an operand; no number that a kernel would write there by chance.
+unsigned char pattern(const volatile unsigned char *p) {
+  return (unsigned char)((uintptr_t)p * 167 + 43);
+}
+
+// The last byte lies less than `align` before the end of its page.
+unsigned char *base_of(unsigned char *pointer, size_t bytes, size_t align) {
+  const uintptr_t end = ((uintptr_t)pointer + bytes + PAGE - 1) / PAGE * PAGE;
+  return (unsigned char *)(end - mapped(bytes, align) - PAGE);
+}
+
+}  // namespace
+
+extern "C" {
+
+Now *cuda_host_now = nullptr;
+
+void cuda_host_fail(const char *complaint) {
+  complaint_text = complaint;
+  if (!launching) abort();
+  siglongjmp(failed, 1);
+}
+
+void cuda_host_copy_begin(void *to, const void *from, unsigned bytes, unsigned zeros) {
+  if ((uintptr_t)to % (bytes + zeros) || (uintptr_t)from % (bytes + zeros))
+    cuda_host_fail("an asynchronous copy whose addresses are not multiples of its size");
+  block.running->open.push_back({to, from, bytes, zeros});
+}
+
+void cuda_host_copy_commit() {
+  Fiber *self = block.running;
+  self->groups.push_back(std::move(self->open));
+  self->open.clear();
+}
+
+void cuda_host_copy_wait(unsigned pending) {
+  Fiber *self = block.running;
+  while (self->groups.size() > pending) {
+    for (const Copy &copy : self->groups.front()) {
+      memcpy(copy.to, copy.from, copy.bytes);
+      memset((char *)copy.to + copy.bytes, 0, copy.zeros);
+    }
+    self->groups.pop_front();
+  }
+}
+
+void cuda_host_barrier(unsigned id, unsigned count) {
+  Fiber *self = block.running;
+  if (id >= BARRIERS) cuda_host_fail("barriers are numbered from 0 to 15");
+  Barrier &barrier = block.barriers[id];
+  if (!barrier.here.empty() && barrier.wanted != count)
+    cuda_host_fail("threads wait at one barrier for different numbers of others");
+  barrier.wanted = count;
+  barrier.here.push_back(self->index);
+  self->state = AT_BARRIER;
+  release_full_barriers();
+  to_scheduler(false);
+}
+
+void cuda_host_meet(uint32_t mask, const char *kind, Meeting work, void *brought) {
+  Fiber *self = block.running;
+  const unsigned lane = self->index % WARP, first = self->index - lane;
+  const unsigned threads = (unsigned)block.fibers.size();
+  if (!(mask >> lane & 1)) cuda_host_fail("a lane is not in the mask that it gives");
+  for (unsigned i = 0; i < WARP; i++) {
+    if (!(mask >> i & 1)) continue;
+    if (first + i >= threads || block.fibers[first + i].state == ENDED) {
+      std::string text = std::string(kind) + ": its mask names a lane that has ended";
+      cuda_host_fail(text.c_str());
+    }
+  }
+  std::vector<Gathering> &all = block.gatherings[first / WARP];
+  size_t at = 0;
+  while (at < all.size() && all[at].mask != mask) at++;
+  if (at == all.size()) all.push_back({mask, 0, kind, {}});
+  if (strcmp(all[at].kind, kind)) {
+    std::string text =
+        std::string("lanes of one warp meet at different places: ") + all[at].kind + " and " + kind;
+    cuda_host_fail(text.c_str());
+  }
+  all[at].here |= 1u << lane;
+  all[at].brought[lane] = brought;
+  if (all[at].here == mask) {
+    const Gathering done = all[at];
+    all.erase(all.begin() + (long)at);
+    work(done.brought, mask);
+    for (unsigned i = 0; i < WARP; i++)
+      if ((mask >> i & 1) && i != lane) make_ready(first + i);
+    // With a seed the last to come does not go on first, either.
+    if (block.launch->seed) {
+      make_ready(self->index);
+      to_scheduler(false);
+    }
+    return;
+  }
+  self->state = IN_MEETING;
+  to_scheduler(false);
+}
+
+void cuda_host_waited() { block.running->waited = true; }
+void cuda_host_triggered() {}
+
+int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, char *complaint,
+                     size_t complaint_bytes) {
+  const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
+  const unsigned blocks = launch->grid.x * launch->grid.y * launch->grid.z;
+  if (!threads || threads > MAX_THREADS || !blocks || launch->grid.y > 65535 ||
+      launch->grid.z > 65535 || launch->block.z > 64) {
+    snprintf(complaint, complaint_bytes, "a grid or block of a size that no device takes");
+    return 1;
+  }
+  if (!block.stacks) {
+    block.stacks = (unsigned char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  block.launch = launch;
+  block.body = body;
+  block.arguments = arguments;
+  block.random = launch->seed;
+  block.fibers = std::vector<Fiber>(threads);
+  unsigned char *shared = cuda_host_allocate(launch->shared_bytes, 1024);
+  struct sigaction ours = {}, segv, bus;
+  ours.sa_sigaction = on_fault;
+  ours.sa_flags = SA_SIGINFO | SA_NODEFER;
+  if (!SANITIZED) {
+    sigaction(SIGSEGV, &ours, &segv);
+    sigaction(SIGBUS, &ours, &bus);
+  }
+  launching = true;
+  int bad = sigsetjmp(failed, 1);
+  if (!bad) {
+    // Blocks are in no order either.
+    for (unsigned i = 0; i < blocks; i++) run_block(launch->seed % 2 ? blocks - 1 - i : i, shared);
+  } else {
+    snprintf(complaint, complaint_bytes, "%s", complaint_text.c_str());
+  }
+  launching = false;
+  if (!SANITIZED) {
+    sigaction(SIGSEGV, &segv, nullptr);
+    sigaction(SIGBUS, &bus, nullptr);
+  }
+  cuda_host_free(shared, launch->shared_bytes, 1024);
+  return bad;
+}
+
+unsigned char *cuda_host_allocate(size_t bytes, size_t align) {
+  const size_t size = mapped(bytes, align);
+  unsigned char *base = (unsigned char *)mmap(nullptr, size + 2 * PAGE, PROT_NONE,
+                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mprotect(base + PAGE, size, PROT_READ | PROT_WRITE);
+  unsigned char *begin =
+      (unsigned char *)(((uintptr_t)(base + PAGE + size) - bytes) / align * align);
+  for (unsigned char *p = base + PAGE; p < base + PAGE + size; p++) *p = pattern(p);
+  memset(begin, 0xff, bytes);
+#if SANITIZED
+  __asan_poison_memory_region(base + PAGE, (size_t)(begin - base - PAGE));
+  __asan_poison_memory_region(begin + bytes, (size_t)(base + PAGE + size - begin - bytes));
+#endif
+  return begin;
+}
+
+__attribute__((no_sanitize("address"))) int cuda_host_untouched(unsigned char *pointer,
+                                                                size_t bytes, size_t align) {
+  const unsigned char *base = base_of(pointer, bytes, align) + PAGE;
+  const unsigned char *end = base + mapped(bytes, align);
+  for (const volatile unsigned char *p = base; p < pointer; p++)
+    if (*p != pattern(p)) return 0;
+  for (const volatile unsigned char *p = pointer + bytes; p < end; p++)
+    if (*p != pattern(p)) return 0;
+  return 1;
+}
+
+void cuda_host_free(unsigned char *pointer, size_t bytes, size_t align) {
+  const size_t size = mapped(bytes, align);
+  unsigned char *base = base_of(pointer, bytes, align);
+#if SANITIZED
+  __asan_unpoison_memory_region(base + PAGE, size);
+#endif
+  munmap(base, size + 2 * PAGE);
+}
+
+}  // extern "C"
+
+}  // namespace cuda_host
