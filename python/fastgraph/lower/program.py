@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph._core import arena
-from fastgraph._core.order import Order
 from fastgraph._core.record import Operand, Record
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Graph, Node, Value
-from fastgraph.lower.call import Call, Temp
-from fastgraph.lower.cpu import LOWERINGS, Target
-from fastgraph.lower.storage import Item, Lowered, Place, nbytes_of
+from fastgraph.lower.edges import chain
+from fastgraph.lower.plan import Plan, plan
+from fastgraph.lower.recorder import NodeSpec, Recorder
+from fastgraph.lower.storage import Lowered, Place, Seam, nbytes_of
 
-__all__ = ["NodeMeta", "Program", "SetProgram", "lower"]
+__all__ = ["NodeMeta", "Plan", "Program", "SetProgram", "lower", "lower_calls", "record_calls"]
 
 SCALAR_ALIGNMENT = 8
-# What a record and the pool's ticket hold; only work of minutes would be cut further.
-MAX_PARTS = 0xFFFF
+OUTPUT_ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,8 @@ class SetProgram:
         For each result the parameters that it depends on.
     nodes : dict of Value to tuple of int
         For each result the nodes to run for it, in order.
+    fault_memory : int
+        As `Program` has it.
     arena_nbytes : int
     plan : Plan
         The memory plan of the scratch, for the whole program.
@@ -60,6 +60,7 @@ class SetProgram:
     results: dict[Value, int] = field(default_factory=dict)
     needs: dict[Value, frozenset[Value]] = field(default_factory=dict)
     nodes: dict[Value, tuple[int, ...]] = field(default_factory=dict)
+    fault_memory: int = -1
     arena_nbytes: int = 0
     plan: Plan | None = None
 
@@ -77,11 +78,13 @@ class Program:
     inputs, outputs : list of int
         Memory numbers in declared order.
     output_offsets : list of int
-        Bytes from the arena's start.
+        Bytes from the start of the arena, or of a block of `outputs_nbytes` bytes beside it.
     blocks : dict of Value to int
         Memory numbers of the parameters, constants and set results that the run program reads.
     scalars : list of (str, dtype, int, default)
         Byte offset in the scalar block; `scalar_memory` is the block's memory number.
+    fault_memory : int
+        Memory number of the word in which kernels leave faults; -1 where they need none.
     meta : list of NodeMeta
         By node of `record`.
     tensor_nbytes : int
@@ -96,114 +99,78 @@ class Program:
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     output_offsets: list[int] = field(default_factory=list)
+    outputs_nbytes: int = 0
     blocks: dict[Value, int] = field(default_factory=dict)
     scalars: list[tuple[str, np.dtype[Any], int, object]] = field(default_factory=list)
     scalar_memory: int = -1
     scalar_nbytes: int = 0
+    fault_memory: int = -1
     meta: list[NodeMeta] = field(default_factory=list)
     arena_nbytes: int = 0
     tensor_nbytes: int = 0
     plan: Plan | None = None
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A memory plan with everything that an independent checker needs."""
-
-    dependencies: list[tuple[int, ...]]
-    sizes: list[int]
-    writers: list[list[int]]
-    users: list[list[int]]
-    pinned: list[int]
-    inplace: list[tuple[int, int]]
-    offsets: list[int]
-    total: int
-    index: dict[Place, int]
-
-
-def lower(graph: Graph, is_set: set[Node], target: Target) -> Program:
-    """Lower an optimised graph for the cpu.
+def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
+    """Lower an optimised graph for one device.
 
     Raises
     ------
     CompileError
         Lists every operator that has no lowering, and every refusal of one that has.
     """
+    lowered = lower_calls(graph, is_set, recorder)
+    return record_calls(lowered, recorder)
+
+
+def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
+    """Return the calls of a graph, those that bring inputs and outputs to their places included.
+
+    Raises
+    ------
+    CompileError
+        As `lower`.
+    """
     lowered = Lowered(graph, is_set)
     refused = []
     for node in graph.nodes:
         if node.is_leaf:
             continue
-        if node.op not in LOWERINGS:
-            refused.append(f"{node.name} ({node.op}): not on {target.isa}")
+        if node.op not in recorder.lowerings:
+            refused.append(f"{node.name} ({node.op}): not on {recorder.where}")
             continue
         try:
-            lowered.add(node, LOWERINGS[node.op](node, target))
+            lowered.add(node, recorder.lower(node, lowered.roots))
         except CompileError as error:
             refused.append(str(error))
     if refused:
         raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
-    lowered.claim_outputs(target.threads)
-    setup = _lower_set(lowered)
-    return _lower_run(lowered, setup)
+    recorder.finish(lowered)
+    return lowered
 
 
-def _plan(items: list[Item], lowered: Lowered, pinned: set[Place], outside: set[Place]) -> Plan:
-    """Plan the arena of a chain of calls for every root that is not `outside` of it.
-
-    The calls are done one after another, each by all threads: overlap would be worth less than the
-    bytes that order saves, so the chain's edges are the final edges.
-    """
-    dependencies: list[tuple[int, ...]] = [(i - 1,) if i else () for i in range(len(items))]
-    index: dict[Place, int] = {}
-    places: list[Place] = []
-    writers: list[list[int]] = []
-    users: list[list[int]] = []
-    wishes: list[tuple[int, int]] = []
-    for number, (_, call) in enumerate(items):
-        for operand in call.outs:
-            root, _ = lowered.roots.of(operand)
-            if root not in outside:
-                if root not in index:
-                    index[root] = len(places)
-                    places.append(root)
-                    writers.append([])
-                    users.append([])
-                writers[index[root]].append(number)
-        for operand in call.ins:
-            root, _ = lowered.roots.of(operand)
-            if root in index:
-                users[index[root]].append(number)
-        for out, source in call.inplace:
-            target, target_offset = lowered.roots.of(call.outs[out])
-            taken, taken_offset = lowered.roots.of(call.ins[source])
-            # Other operands of the call that read the same bytes would see them overwritten.
-            again = sum(lowered.roots.of(operand)[0] is taken for operand in call.ins)
-            whole = not target_offset and not taken_offset and again == 1
-            if whole and target in index and taken in index and taken is not target:
-                wishes.append((index[target], index[taken]))
-    sizes = [nbytes_of(place) for place in places]
-    fixed = [i for i, place in enumerate(places) if place in pinned]
-    inplace = [(v, u) for v, u in wishes if sizes[v] == sizes[u]]
-    order = Order(dependencies)
-    offsets, total = arena.plan(order, sizes, writers, users, fixed, inplace)
-    return Plan(dependencies, sizes, writers, users, fixed, inplace, offsets, total, index)
+def record_calls(lowered: Lowered, recorder: Recorder) -> Program:
+    """Return calls as records, with a plan of their memory."""
+    setup = _lower_set(lowered, recorder)
+    return _lower_run(lowered, recorder, setup)
 
 
-def _lower_set(lowered: Lowered) -> SetProgram:
+def _lower_set(lowered: Lowered, recorder: Recorder) -> SetProgram:
     setup = SetProgram()
     record = setup.record
+    edges = chain(len(lowered.set_calls))
     read_by_run = {
         lowered.roots.of(operand)[0] for _, call in lowered.run_calls for operand in call.ins
     }
     written = {lowered.roots.of(out)[0] for _, call in lowered.set_calls for out in call.outs}
     results = {root for root in written if root in read_by_run}
-    plan = _plan(lowered.set_calls, lowered, set(), results)
-    setup.plan = plan
-    setup.arena_nbytes = plan.total
-    record.add_memory("arena", "set scratch", plan.total)
+    planned = plan(lowered.set_calls, edges, lowered.roots, set(), results)
+    setup.plan = planned
+    setup.arena_nbytes = planned.total
+    record.add_memory("arena", "set scratch", planned.total)
+    setup.fault_memory = recorder.fault_memory(record)
     places: dict[Place, tuple[int, int]] = {
-        place: (0, plan.offsets[i]) for place, i in plan.index.items()
+        place: (0, planned.offsets[i]) for place, i in planned.index.items()
     }
     needs: dict[Place, frozenset[Value]] = {}
     ancestors: dict[Place, tuple[int, ...]] = {}
@@ -227,7 +194,9 @@ def _lower_set(lowered: Lowered) -> SetProgram:
                 needs[root] = frozenset((root,)) if is_param else frozenset()
                 ancestors[root] = ()
         number = len(record.nodes)
-        _add(record, node, call, lowered, places, number)
+        operands = _operands(call, lowered, places)
+        spec = recorder.node(call, operands, number, setup.fault_memory)
+        _add(record, node, call, operands, spec, edges[number])
         roots = [lowered.roots.of(operand)[0] for operand in call.ins]
         above = [r for r in roots if r in needs]
         before = sorted({i for r in above for i in ancestors[r]})
@@ -243,39 +212,24 @@ def _lower_set(lowered: Lowered) -> SetProgram:
     return setup
 
 
-def _lower_run(lowered: Lowered, setup: SetProgram) -> Program:
+def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Program:
     program = Program(lowered.graph, setup)
     record = program.record
-    graph = lowered.graph
-    pinned = {root for _, _, root in lowered.outputs}
+    edges = recorder.dependencies(lowered.run_calls, lowered.roots)
+    roots: set[Place] = {output.root for output in lowered.outputs}
     outside: set[Place] = set(setup.results)
-    plan = _plan(lowered.run_calls, lowered, pinned, outside)
-    program.plan = plan
-    program.arena_nbytes = plan.total
-    program.tensor_nbytes = sum(plan.sizes)
-    record.add_memory("arena", "arena", plan.total)
+    if recorder.outputs_outside:
+        outside |= roots
+    planned = plan(lowered.run_calls, edges, lowered.roots, roots, outside)
+    program.plan = planned
+    program.arena_nbytes = planned.total
+    program.tensor_nbytes = sum(planned.sizes)
+    record.add_memory("arena", "arena", planned.total)
+    program.fault_memory = recorder.fault_memory(record)
     places: dict[Place, tuple[int, int]] = {
-        place: (0, plan.offsets[i]) for place, i in plan.index.items()
+        place: (0, planned.offsets[i]) for place, i in planned.index.items()
     }
-    for name, _, root in lowered.outputs:
-        offset = plan.offsets[plan.index[root]] if root in plan.index else 0
-        number = record.add_memory("output", name, nbytes_of(root))
-        places[root] = (number, 0)
-        program.outputs.append(number)
-        program.output_offsets.append(offset)
-    for value in graph.inputs:
-        number = record.add_memory("input", value.name, nbytes_of(value))
-        places[value] = (number, 0)
-        program.inputs.append(number)
-    if graph.scalars:
-        for value in graph.scalars:
-            program.scalars.append(
-                (value.name, value.dtype, program.scalar_nbytes, value.node.attrs.get("default"))
-            )
-            program.scalar_nbytes += SCALAR_ALIGNMENT
-        program.scalar_memory = record.add_memory("scalars", "scalars", program.scalar_nbytes)
-        for value, (_, _, offset, _) in zip(graph.scalars, program.scalars, strict=True):
-            places[value] = (program.scalar_memory, offset)
+    _place_ports(program, lowered, recorder, places)
     for number, (node, call) in enumerate(lowered.run_calls):
         for operand in call.ins:
             root, _ = lowered.roots.of(operand)
@@ -288,14 +242,51 @@ def _lower_run(lowered: Lowered, setup: SetProgram) -> Program:
                 memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
                 places[root] = (memory, 0)
                 program.blocks[root] = memory
-        _add(record, node, call, lowered, places, number)
-        first = call.outs[0] if call.outs else None
-        shape = first.shape if isinstance(first, Value) else node.outputs[0].shape
-        operator = call.label or (node.op if not node.is_leaf else "copy")
-        program.meta.append(
-            NodeMeta(record.nodes[number].name, operator, shape, call.nbytes, call.flops)
-        )
+        operands = _operands(call, lowered, places)
+        spec = recorder.node(call, operands, number, program.fault_memory)
+        _add(record, node, call, operands, spec, edges[number])
+        program.meta.append(_meta(node, call))
     return program
+
+
+def _place_ports(
+    program: Program, lowered: Lowered, recorder: Recorder, places: dict[Place, tuple[int, int]]
+) -> None:
+    """Give outputs, inputs and scalars of the graph memories of their own."""
+    record, graph, planned = program.record, program.graph, program.plan
+    assert planned is not None
+    for name, _, root in lowered.outputs:
+        if recorder.outputs_outside:
+            offset = program.outputs_nbytes
+            program.outputs_nbytes += -(-nbytes_of(root) // OUTPUT_ALIGNMENT) * OUTPUT_ALIGNMENT
+        else:
+            offset = planned.offsets[planned.index[root]] if root in planned.index else 0
+        number = record.add_memory("output", name, nbytes_of(root))
+        places[root] = (number, 0)
+        program.outputs.append(number)
+        program.output_offsets.append(offset)
+    for value, place in zip(graph.inputs, lowered.inputs, strict=True):
+        number = record.add_memory("input", value.name, nbytes_of(value))
+        places[place] = (number, 0)
+        program.inputs.append(number)
+    if graph.scalars:
+        for value in graph.scalars:
+            program.scalars.append(
+                (value.name, value.dtype, program.scalar_nbytes, value.node.attrs.get("default"))
+            )
+            program.scalar_nbytes += SCALAR_ALIGNMENT
+        program.scalar_memory = record.add_memory("scalars", "scalars", program.scalar_nbytes)
+        for place, (_, _, offset, _) in zip(lowered.scalars, program.scalars, strict=True):
+            places[place] = (program.scalar_memory, offset)
+
+
+def _meta(node: Node | Seam, call: Any) -> NodeMeta:
+    if isinstance(node, Seam):
+        return NodeMeta(node.name, call.label or node.op, node.shape, call.nbytes, call.flops)
+    first = call.outs[0] if call.outs else None
+    shape = first.shape if isinstance(first, Value) else node.outputs[0].shape
+    operator = call.label or (node.op if not node.is_leaf else "copy")
+    return NodeMeta(node.name, operator, shape, call.nbytes, call.flops)
 
 
 def _is_nothing(value: Value) -> bool:
@@ -303,21 +294,24 @@ def _is_nothing(value: Value) -> bool:
     return not nbytes_of(value) and not value.node.is_leaf
 
 
-def _add(
-    record: Record,
-    node: Node,
-    call: Call,
-    lowered: Lowered,
-    places: dict[Place, tuple[int, int]],
-    number: int,
-) -> None:
+def _operands(call: Any, lowered: Lowered, places: dict[Place, tuple[int, int]]) -> list[Operand]:
     operands = []
     for position, operand in enumerate((*call.outs, *call.ins)):
         root, inner = lowered.roots.of(operand)
         memory, offset = places[root]
         writes = position < len(call.outs)
-        size = operand.nbytes if isinstance(operand, Temp) else nbytes_of(operand)
-        operands.append(Operand(memory, offset + inner, size, not writes, writes))
+        operands.append(Operand(memory, offset + inner, nbytes_of(operand), not writes, writes))
+    return operands
+
+
+def _add(
+    record: Record,
+    node: Node | Seam,
+    call: Any,
+    operands: list[Operand],
+    spec: NodeSpec,
+    dependencies: tuple[int, ...],
+) -> None:
     # What messages about bad data call it: the operator, and where it was written.
     label = call.label or node.op
     if node.site:
@@ -325,11 +319,12 @@ def _add(
     record.add_node(
         node.name,
         "function",
-        call.kernel,
-        operands,
-        call.params,
-        min(call.parts, MAX_PARTS),
+        spec.kernel,
+        [*operands, *spec.extra],
+        spec.params,
+        spec.parts,
         call.cost_ns,
-        (number - 1,) if number else (),
+        dependencies,
         label,
+        call=spec.call,
     )

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from fastgraph.ir.graph import Graph, Node, Value
-from fastgraph.lower.call import Alias, Call, Temp, estimate
-from fastgraph.lower.cpu.layout import choose_parts
+from fastgraph.lower.call import Alias, Temp
 
-__all__ = ["Lowered", "Roots", "nbytes_of"]
-
-# A part of a copy is not less than this many bytes.
-PAGE = 4096
+__all__ = ["Item", "Lowered", "Output", "Place", "Roots", "Seam", "nbytes_of"]
 
 Place = Value | Temp
-Item = tuple[Node, Call]
+
+
+class Seam(NamedTuple):
+    """What stands for the operator of a call that belongs to none."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    site: str = ""
+
+
+# Calls of all devices have the same fields where they are planned.
+Item = tuple[Node | Seam, Any]
 
 
 def nbytes_of(place: Place) -> int:
@@ -29,13 +39,19 @@ class Roots:
     """Follows aliases: which bytes a value names."""
 
     def __init__(self) -> None:
-        self._source: dict[Value, tuple[Value, int]] = {}
+        self._source: dict[Value, tuple[Place, int]] = {}
 
     def add(self, alias: Alias) -> None:
         """Note that ``alias.out`` is bytes of ``alias.source``."""
         root, offset = self.of(alias.source)
-        assert isinstance(root, Value)
-        self._source[alias.out] = (root, offset + alias.byte_offset)
+        self.put(alias.out, root, offset + alias.byte_offset)
+
+    def put(self, value: Value, root: Place, offset: int) -> None:
+        """Note that `value`, and all that is a view of it, is bytes of `root`, which is no view."""
+        self._source[value] = (root, offset)
+        for other, (source, inner) in self._source.items():
+            if source is value:
+                self._source[other] = (root, offset + inner)
 
     def of(self, place: Place) -> tuple[Place, int]:
         """Return the root of `place` and the byte offset in it."""
@@ -44,16 +60,28 @@ class Roots:
         return self._source.get(place, (place, 0))
 
 
+class Output(NamedTuple):
+    """Name, value, and the root that is computed by the run program and belongs to no other one."""
+
+    name: str
+    value: Value
+    root: Place
+
+
 class Lowered:
     """Kernel calls of a graph, split into the set program and the run program.
 
     Attributes
     ----------
-    set_calls, run_calls : list of (Node, Call)
-        In the order in which they are done.
+    set_calls, run_calls : list of (Node or Seam, call)
+        In an order in which they can be done.
     roots : Roots
-    outputs : list of (str, Value, Value or Temp)
-        Name, value and root; the root is computed by the run program and belongs to no other one.
+    inputs : list of Value or Temp
+        What the caller's array is, for each input of the graph: the input, or a place that a call
+        reads to fill it.
+    scalars : list of Value or Temp
+        The same for scalars.
+    outputs : list of Output
     """
 
     def __init__(self, graph: Graph, is_set: set[Node]) -> None:
@@ -62,9 +90,11 @@ class Lowered:
         self.roots = Roots()
         self.set_calls: list[Item] = []
         self.run_calls: list[Item] = []
-        self.outputs: list[tuple[str, Value, Place]] = []
+        self.inputs: list[Place] = list(graph.inputs)
+        self.scalars: list[Place] = list(graph.scalars)
+        self.outputs: list[Output] = []
 
-    def add(self, node: Node, items: list[Call | Alias]) -> None:
+    def add(self, node: Node, items: list[Any]) -> None:
         """Append the calls of one node."""
         calls = self.set_calls if node in self.is_set else self.run_calls
         for item in items:
@@ -72,19 +102,3 @@ class Lowered:
                 self.roots.add(item)
             else:
                 calls.append((node, item))
-
-    def claim_outputs(self, threads: int) -> None:
-        """Give every output bytes of its own, by a copy where it shares them."""
-        written = {self.roots.of(out)[0] for _, call in self.run_calls for out in call.outs}
-        claimed: set[Place] = set()
-        for name, value in self.graph.outputs:
-            root, _ = self.roots.of(value)
-            if root not in written or root in claimed or nbytes_of(root) != nbytes_of(value):
-                size = nbytes_of(value)
-                root = Temp(size, f"copy of {name}")
-                cost = estimate(0, 2 * size)
-                parts = choose_parts(cost, threads, max(size // PAGE, 1))
-                call = Call("copy_bytes", (root,), (value,), [size], parts, cost, nbytes=2 * size)
-                self.run_calls.append((value.node, call))
-            claimed.add(root)
-            self.outputs.append((name, value, root))

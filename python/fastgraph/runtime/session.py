@@ -11,6 +11,7 @@ from fastgraph.device.context import DeviceContext
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cpu import Target
+from fastgraph.lower.cpu.recorder import HostRecorder
 from fastgraph.lower.program import lower
 from fastgraph.passes import optimise
 from fastgraph.runtime.compiled import Compilation, CompiledGraph, connect
@@ -148,7 +149,9 @@ class Session:
         if not isinstance(chosen, str) or chosen not in isa.offered():
             raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
         optimised = optimise(graph, fuse=options.fuse)
-        program = lower(optimised.graph, optimised.is_set, Target(self.threads, chosen))
+        program = lower(
+            optimised.graph, optimised.is_set, HostRecorder(Target(self.threads, chosen))
+        )
         setup = SetUp(program, chosen, self.threads, graph.fixed)
         host = HostProgram(program.record, chosen)
         compilation = Compilation(

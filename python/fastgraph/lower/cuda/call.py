@@ -46,11 +46,15 @@ class CudaCall:
         In the order of the kernel's parameters: ``("out", i)`` and ``("in", i)`` are the addresses
         of operands, ``("value", data)`` bytes of exactly the parameter's size, ``("fault",)`` the
         address of the run's error word, ``("node",)`` the uint64 that it takes from this node.
+        ``("scalar", i)`` is the value of an operand that is a scalar of the graph, for the seams.
     shared_bytes : int
         Dynamic shared memory; above 48 KiB is allowed when the kernel is loaded.
     inplace : tuple of (int, int)
         (out, in) pairs that may share their bytes: each thread reads an element of the one before
         it writes the same element of the other, and nobody else reads that.
+    rereads : bool
+        The kernel reads its `outs` back, or updates them atomically: they never lie in memory of
+        the host. Else each element of an output of the graph is stored once, and may lie there.
     flops, nbytes, label, cost_ns
         For profiles and summaries.
     programmatic : bool
@@ -66,6 +70,7 @@ class CudaCall:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     inplace: tuple[tuple[int, int], ...] = ()
+    rereads: bool = False
     flops: int = 0
     nbytes: int = 0
     label: str = ""

@@ -1,0 +1,99 @@
+"""Launches as nodes of a record, and the order in which a GPU may do them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fastgraph._core.record import Launch, Operand, Record
+from fastgraph.ir.graph import Node
+from fastgraph.lower.cuda import LOWERINGS, Target
+from fastgraph.lower.cuda.call import CudaCall, KernelCode
+from fastgraph.lower.cuda.order import launch_edges
+from fastgraph.lower.cuda.seam import close_seams
+from fastgraph.lower.recorder import NodeSpec, Recorder
+from fastgraph.lower.storage import Item, Lowered, Roots
+
+__all__ = ["CudaRecorder", "codes_of"]
+
+WORD = 8
+
+
+class CudaRecorder(Recorder):
+    """A GPU.
+
+    Parameters
+    ----------
+    target : Target
+    function_of : callable
+        Gives the loaded function of a code; asked once all calls are known.
+    """
+
+    outputs_outside = True
+
+    def __init__(self, target: Target, function_of: Callable[[KernelCode], Any]) -> None:
+        self.target = target
+        self.where = f"cuda ({target.arch})"
+        self.function_of = function_of
+
+    @property
+    def lowerings(self) -> Mapping[str, Any]:
+        """Mapping of str to callable: what lowers which operator."""
+        return LOWERINGS
+
+    def lower(self, node: Node, roots: Roots) -> list[Any]:
+        """Return the calls of a node."""
+        return list(LOWERINGS[node.op](node, replace(self.target, roots=roots)))
+
+    def finish(self, lowered: Lowered) -> None:
+        """Add the nodes that bring inputs in and outputs out."""
+        close_seams(lowered, self.target)
+
+    def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
+        """Return the edges of a run."""
+        return launch_edges(items, roots)
+
+    def fault_memory(self, record: Record) -> int:
+        """Add the word in which kernels leave the number of a node that met bad data."""
+        return record.add_memory("staging", "fault", WORD)
+
+    def node(
+        self, call: CudaCall, operands: Sequence[Operand], number: int, fault: int
+    ) -> NodeSpec:
+        """Return the launch."""
+        extra = [Operand(fault, 0, WORD, False, False)] if ("fault",) in call.arguments else []
+        arguments: list[tuple[Any, ...]] = []
+        for argument in call.arguments:
+            kind = argument[0]
+            rest: Any = argument[1:]
+            if kind == "out":
+                arguments.append(("pointer", rest[0]))
+            elif kind == "in":
+                arguments.append(("pointer", len(call.outs) + rest[0]))
+            elif kind == "scalar":
+                arguments.append(("scalar", len(call.outs) + rest[0], WORD))
+            elif kind == "fault":
+                arguments.append(("pointer", len(operands)))
+            elif kind == "node":
+                arguments.append(("value", (number + 1).to_bytes(WORD, "little")))
+            else:
+                arguments.append(("value", *rest))
+        launch = Launch(
+            self.function_of(call.code),
+            call.grid,
+            call.block,
+            tuple(arguments),
+            call.shared_bytes,
+            # Before this nothing waits by itself, so edges must be plain.
+            programmatic=call.programmatic and self.target.capability >= (9, 0),
+        )
+        return NodeSpec(None, call=launch, extra=extra)
+
+
+def codes_of(lowered: Lowered) -> dict[KernelCode, int]:
+    """Return the kernels of all calls, each once, with the most dynamic shared memory it gets."""
+    found: dict[KernelCode, int] = {}
+    for _, call in (*lowered.set_calls, *lowered.run_calls):
+        found[call.code] = max(found.get(call.code, 0), call.shared_bytes)
+    return found

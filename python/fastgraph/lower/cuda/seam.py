@@ -1,0 +1,169 @@
+"""The first and the last node of a run: inputs come in, outputs go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastgraph.ir.graph import Value
+from fastgraph.lower.call import Temp
+from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.registry import Target
+from fastgraph.lower.cuda.text import source
+from fastgraph.lower.storage import Item, Lowered, Output, Place, Seam, nbytes_of
+
+__all__ = ["INPUTS", "close_seams", "move_calls"]
+
+INPUTS, OUTPUTS = "inputs", "outputs"
+
+THREADS = 256
+# What a thread moves at once, and how many blocks do it where there is a lot.
+WIDE = 16
+WAVES = 4
+# One kernel moves so many pieces and scalars; there is code for each of these numbers.
+SLOTS = (1, 2, 4, 8, 16, 32, 64)
+WORD = 8
+
+# An output of more bytes is computed on the device and moved out by one kernel.
+DIRECT_BYTES = 64 << 10
+
+Piece = tuple[Place, Place]
+
+
+def close_seams(lowered: Lowered, target: Target) -> None:
+    """Let inputs come from where the caller has them and outputs go to where he wants them.
+
+    A small output that one kernel writes and none reads is written there by that kernel.
+    """
+    read = {lowered.roots.of(i)[0] for _, call in lowered.run_calls for i in call.ins}
+    _claim_outputs(lowered, read)
+    out: list[Piece] = [
+        (output.root, output.value)
+        for output in lowered.outputs
+        if output.root is not lowered.roots.of(output.value)[0] and nbytes_of(output.root)
+    ]
+    read |= {lowered.roots.of(value)[0] for _, value in out}
+    pieces: list[Piece] = []
+    for i, value in enumerate(lowered.graph.inputs):
+        place = Temp(nbytes_of(value), value.name)
+        lowered.inputs[i] = place
+        if value in read and place.nbytes:
+            pieces.append((value, place))
+    scalars = lowered.graph.scalars
+    words = Temp(WORD * len(scalars), "scalars")
+    for i, value in enumerate(scalars):
+        lowered.roots.put(value, words, WORD * i)
+        lowered.scalars[i] = Temp(WORD, value.name)
+    needed = [i for i, value in enumerate(scalars) if value in read]
+    given = [lowered.scalars[i] for i in range(len(scalars))] if needed else []
+    inward = move_calls(INPUTS, pieces, words if given else None, given, target)
+    lowered.run_calls[:0] = inward
+    lowered.run_calls += move_calls(OUTPUTS, out, None, (), target)
+
+
+def _claim_outputs(lowered: Lowered, read: set[Place]) -> None:
+    """Choose where each output lies: with the kernel that writes it, or beside it."""
+    writers: dict[Place, list[CudaCall]] = {}
+    for _, call in lowered.run_calls:
+        for operand in call.outs:
+            writers.setdefault(lowered.roots.of(operand)[0], []).append(call)
+    claimed: set[Place] = set()
+    for name, value in lowered.graph.outputs:
+        root, _ = lowered.roots.of(value)
+        calls = writers.get(root, ())
+        direct = (
+            len(calls) == 1
+            and not calls[0].rereads
+            and root not in read
+            and root not in claimed
+            and nbytes_of(root) == nbytes_of(value) <= DIRECT_BYTES
+        )
+        place = root if direct else Temp(nbytes_of(value), name)
+        claimed.add(place)
+        lowered.outputs.append(Output(name, value, place))
+
+
+def move_calls(
+    name: str,
+    pieces: Sequence[Piece],
+    words: Temp | None,
+    scalars: Sequence[Place],
+    target: Target,
+) -> list[Item]:
+    """Return the calls that move bytes, by pairs (to, from), and write scalars to `words`.
+
+    Most graphs need one; only one with more pieces or scalars than a kernel takes needs several.
+    """
+    calls: list[Item] = []
+    most = SLOTS[-1]
+    for start in range(0, len(pieces), most):
+        calls.append(_move(name, pieces[start : start + most], None, (), 0, target))
+    for start in range(0, len(scalars), most):
+        few = scalars[start : start + most]
+        if len(calls) == 1 and len(scalars) <= most:
+            calls = [_move(name, pieces, words, few, 0, target)]
+        else:
+            calls.append(_move(name, (), words, few, start, target))
+    return calls
+
+
+def _move(
+    name: str,
+    pieces: Sequence[Piece],
+    words: Temp | None,
+    scalars: Sequence[Place],
+    first: int,
+    target: Target,
+) -> Item:
+    n_pieces, n_words = _slots(len(pieces)), _slots(len(scalars))
+    arguments: list[Argument] = []
+    for i, (to, _) in enumerate(pieces):
+        arguments += [("out", i), ("in", i), ("value", nbytes_of(to).to_bytes(WORD, "little"))]
+    arguments += [("value", bytes(WORD))] * (3 * (n_pieces - len(pieces)))
+    outs: list[Value | Temp] = [to for to, _ in pieces]
+    ins: list[Value | Temp] = [source for _, source in pieces]
+    if words is not None:
+        arguments += [("out", len(outs)), ("value", (first).to_bytes(WORD, "little"))]
+        arguments += [("scalar", len(ins) + i) for i in range(len(scalars))]
+        arguments += [("value", bytes(WORD))] * (n_words - len(scalars))
+        arguments.append(("value", len(scalars).to_bytes(WORD, "little")))
+        outs.append(words)
+        ins += scalars
+    longest = max((nbytes_of(to) for to, _ in pieces), default=0)
+    rows = max(len(pieces), 1)
+    wanted = -(-longest // (THREADS * WIDE))
+    blocks = max(1, min(wanted, WAVES * target.multiprocessors // rows))
+    moved = sum(nbytes_of(to) for to, _ in pieces) + WORD * len(scalars)
+    entry = f"fg_move_{n_pieces}_{n_words}"
+    code = KernelCode(source("move") + _kernel(entry, n_pieces, n_words), entry, "move")
+    call = CudaCall(
+        code,
+        tuple(outs),
+        tuple(ins),
+        (blocks, rows, 1),
+        (THREADS, 1, 1),
+        tuple(arguments),
+        nbytes=2 * moved,
+        label="copy",
+    )
+    return Seam(name, "copy", (moved,)), call
+
+
+def _slots(count: int) -> int:
+    return next(slots for slots in SLOTS if slots >= count) if count else 0
+
+
+def _kernel(entry: str, n_pieces: int, n_words: int) -> str:
+    """Return a kernel of which the rows of blocks move one piece each, the first block scalars."""
+    parameters = []
+    cases = []
+    for i in range(n_pieces):
+        parameters.append(f"char *to{i}, const char *from{i}, u64 n{i}")
+        cases.append(f"  if (blockIdx.y == {i}) fg_move_bytes(to{i}, from{i}, n{i});\n")
+    if n_words:
+        words = [f"w{i}" for i in range(n_words)]
+        parameters.append("u64 *words, u64 first, " + ", ".join(f"u64 {w}" for w in words))
+        parameters.append("u64 n_words")
+        cases.append(f"  const u64 given[] = {{{', '.join(words)}}};\n")
+        cases.append("  fg_move_words(words, first, given, n_words);\n")
+    head = f'extern "C" __global__ void {entry}({", ".join(parameters)})'
+    return f"{head} {{\n  fg_wait();\n  fg_trigger();\n{''.join(cases)}}}\n"

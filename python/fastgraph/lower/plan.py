@@ -1,0 +1,82 @@
+"""Memory plans of lowered calls: which values lie where in one arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastgraph._core import arena
+from fastgraph._core.order import Order
+from fastgraph.lower.storage import Item, Place, Roots, nbytes_of
+
+__all__ = ["Plan", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A memory plan with everything that an independent checker needs."""
+
+    dependencies: list[tuple[int, ...]]
+    sizes: list[int]
+    writers: list[list[int]]
+    users: list[list[int]]
+    pinned: list[int]
+    inplace: list[tuple[int, int]]
+    offsets: list[int]
+    total: int
+    index: dict[Place, int]
+
+
+def plan(
+    items: Sequence[Item],
+    dependencies: list[tuple[int, ...]],
+    roots: Roots,
+    pinned: set[Place],
+    outside: set[Place],
+) -> Plan:
+    """Plan the arena of calls in this order for every root that is not `outside` of it.
+
+    Parameters
+    ----------
+    items : sequence of (Node or Seam, call)
+    dependencies : list of tuple of int
+        The final edges: what no path orders is never laid over each other.
+    roots : Roots
+    pinned : set of Value or Temp
+        Roots that live for the whole run.
+    outside : set of Value or Temp
+        Roots that lie elsewhere.
+    """
+    index: dict[Place, int] = {}
+    places: list[Place] = []
+    writers: list[list[int]] = []
+    users: list[list[int]] = []
+    wishes: list[tuple[int, int]] = []
+    for number, (_, call) in enumerate(items):
+        for operand in call.outs:
+            root, _ = roots.of(operand)
+            if root not in outside:
+                if root not in index:
+                    index[root] = len(places)
+                    places.append(root)
+                    writers.append([])
+                    users.append([])
+                writers[index[root]].append(number)
+        for operand in call.ins:
+            root, _ = roots.of(operand)
+            if root in index:
+                users[index[root]].append(number)
+        for out, source in call.inplace:
+            target, target_offset = roots.of(call.outs[out])
+            taken, taken_offset = roots.of(call.ins[source])
+            # Other operands of the call that read the same bytes would see them overwritten.
+            again = sum(roots.of(operand)[0] is taken for operand in call.ins)
+            whole = not target_offset and not taken_offset and again == 1
+            if whole and target in index and taken in index and taken is not target:
+                wishes.append((index[target], index[taken]))
+    sizes = [nbytes_of(place) for place in places]
+    fixed = [i for i, place in enumerate(places) if place in pinned]
+    inplace = [(v, u) for v, u in wishes if sizes[v] == sizes[u]]
+    order = Order(dependencies)
+    offsets, total = arena.plan(order, sizes, writers, users, fixed, inplace)
+    return Plan(dependencies, sizes, writers, users, fixed, inplace, offsets, total, index)
