@@ -226,7 +226,7 @@ def test_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^  matmul +NumPy 2 +float32$", out, re.MULTILINE)
+    assert re.search(r"^  matmul +NumPy 2 +float int uint bool$", out, re.MULTILINE)
     assert re.search(r"^  Gelu +20 to \d+$", out, re.MULTILINE)
 
 

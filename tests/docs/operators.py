@@ -22,6 +22,12 @@ torch.nn.functional, else ONNX's in snake case, else our own; the last column sa
 is always called `axis`, a small constant `eps`. Operands are broadcast as in NumPy, and Python \
 numbers take the dtype of the other operand.
 
+Dtypes are told in groups: `float` is float16, bfloat16, float32 and float64, `int` is int8 to \
+int64, `uint` is uint8 to uint64. float16 and bfloat16 are storage: they are computed in float32 \
+and rounded at the end. bfloat16 needs the `ml_dtypes` package. Result dtypes are NumPy 2's: \
+functions of floats take integers of 8, 16 and more bits as float16, float32 and float64, `divide` \
+and `mean` of integers are float64, and `sum` and `prod` of small integers are int64 or uint64.
+
 | function | result | dtypes | name from |
 |---|---|---|---|
 """

@@ -9,9 +9,8 @@ import pytest
 
 import fastgraph as fg
 from fastgraph import ops
-from fastgraph.ir.ops.registry import FUNCTIONS
 from tests.ops.agreement import SETS, assert_close, bits, graph_of, reference_of, run
-from tests.ops.cases import BINARY, UNARY, accepted
+from tests.ops.cases import BINARY, UNARY, accepted, dtypes_of
 
 TALL, WIDE, CUBE = (1031, 67), (5, 20011), (33, 65, 37)
 FACTORS = [
@@ -41,7 +40,7 @@ def calls() -> dict[str, tuple[Any, list[Any], float]]:
                 arrays = [numbers(TALL, dtype, i) for i, dtype in enumerate(dtypes)]
                 found[f"{name}-{dtypes[0]}"] = (getattr(ops, name), arrays, 4.0)
     for name in ("sum", "mean", "max", "min", "argmax", "prod"):
-        for dtype in FUNCTIONS[name].dtypes.split():
+        for dtype in dtypes_of(name):
             for shape, axis in (
                 (TALL, 0),
                 (TALL, 1),

@@ -81,7 +81,7 @@ class Graph:
             Unique among the graph's inputs, parameters and scalars.
         shape : tuple of int
         dtype : dtype
-            float32, int32, int64 or bool.
+            bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32 or float64.
 
         Returns
         -------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph.errors import GraphError
+from fastgraph.ir.types import SUPPORTED, is_float, is_integer
 
 __all__ = ["array_of", "frozen", "scalar_array"]
 
@@ -39,7 +40,7 @@ def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any
     """Return `number` as a 0-d array; GraphError naming `what` if it does not fit."""
     if not isinstance(number, bool | int | float | np.generic):
         raise GraphError(f"{what} must be a number, found {number!r}")
-    if not np.can_cast(np.result_type(number, dtype), dtype, "same_kind"):
+    if _rank(np.asarray(number).dtype) > _rank(dtype):
         raise GraphError(f"{what} {number!r} does not go into {dtype.name} without loss")
     try:
         with np.errstate(over="ignore"):
@@ -49,9 +50,16 @@ def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any
                 else (np.array(number, dtype=dtype))
             )
     except OverflowError:
-        info = np.iinfo(dtype) if dtype.kind == "i" else None
+        info = np.iinfo(dtype) if is_integer(dtype) else None
         limit = f": allowed are {info.min} to {info.max}" if info else ""
         raise GraphError(f"{what} {number!r} is out of range for {dtype.name}{limit}") from None
-    if dtype.kind == "i" and isinstance(number, np.generic) and array != number:
+    if is_integer(dtype) and isinstance(number, np.generic) and array != number:
         raise GraphError(f"{what} {number!r} is out of range for {dtype.name}")
     return array
+
+
+def _rank(dtype: np.dtype[Any]) -> int:
+    """Bools go into all kinds, integers into integers and floats, floats into floats alone."""
+    if dtype in SUPPORTED:
+        return 2 if is_float(dtype) else int(is_integer(dtype))
+    return 1 if dtype.kind == "O" else 3  # An int beyond every integer dtype; a complex number.

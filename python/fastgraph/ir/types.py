@@ -9,16 +9,35 @@ from typing import Any
 
 import numpy as np
 
-from fastgraph.errors import GraphError
+from fastgraph.errors import GraphError, UnsupportedError
+
+# NumPy has no bfloat16 of its own: without this package all other dtypes work.
+try:
+    import ml_dtypes
+except ImportError:
+    _HAS_BFLOAT16 = False
+else:
+    _HAS_BFLOAT16 = True
 
 __all__ = [
     "BOOL",
+    "FLOAT16",
     "FLOAT32",
+    "FLOAT64",
+    "FLOATS",
+    "GROUPS",
+    "HALVES",
+    "INT8",
     "INT32",
     "INT64",
+    "INTEGERS",
     "MAX_BYTES",
     "MAX_RANK",
+    "NUMBERS",
+    "SIGNED",
     "SUPPORTED",
+    "UINT64",
+    "UNSIGNED",
     "Shape",
     "Spec",
     "broadcast",
@@ -26,6 +45,10 @@ __all__ = [
     "check_axis",
     "check_dtype",
     "check_shape",
+    "dtypes_of",
+    "is_float",
+    "is_half",
+    "is_integer",
     "result_dtype",
 ]
 
@@ -35,18 +58,70 @@ Spec = tuple[Shape, DType]
 """What is known of a value before any run: its shape and its dtype."""
 
 BOOL: DType = np.dtype(np.bool_)
+INT8: DType = np.dtype(np.int8)
 INT32: DType = np.dtype(np.int32)
 INT64: DType = np.dtype(np.int64)
+UINT64: DType = np.dtype(np.uint64)
+FLOAT16: DType = np.dtype(np.float16)
 FLOAT32: DType = np.dtype(np.float32)
-SUPPORTED: tuple[DType, ...] = (BOOL, INT32, INT64, FLOAT32)
+FLOAT64: DType = np.dtype(np.float64)
+
+HALVES: tuple[DType, ...] = (FLOAT16, np.dtype(ml_dtypes.bfloat16)) if _HAS_BFLOAT16 else (FLOAT16,)
+"""Stored in two bytes, computed in float32."""
+FLOATS: tuple[DType, ...] = (*HALVES, FLOAT32, FLOAT64)
+SIGNED: tuple[DType, ...] = (INT8, np.dtype(np.int16), INT32, INT64)
+UNSIGNED: tuple[DType, ...] = (
+    *(np.dtype(kind) for kind in (np.uint8, np.uint16, np.uint32)),
+    UINT64,
+)
+INTEGERS: tuple[DType, ...] = (*SIGNED, *UNSIGNED)
+NUMBERS: tuple[DType, ...] = (*INTEGERS, *FLOATS)
+SUPPORTED: tuple[DType, ...] = (BOOL, *NUMBERS)
+
+GROUPS: dict[str, tuple[DType, ...]] = {
+    "float": FLOATS,
+    "int": SIGNED,
+    "uint": UNSIGNED,
+    "bool": (BOOL,),
+}
+"""What the operator table calls several dtypes at once."""
 
 MAX_RANK = 64
 MAX_BYTES = 2**47
 """No value may be larger: what one process can address."""
 
 
+def is_half(dtype: DType) -> bool:
+    """Whether `dtype` is float16 or bfloat16."""
+    return dtype in HALVES
+
+
+def is_float(dtype: DType) -> bool:
+    """Whether `dtype` is one of `FLOATS`; NumPy's kind of bfloat16 is no "f"."""
+    return dtype in FLOATS
+
+
+def is_integer(dtype: DType) -> bool:
+    """Whether `dtype` is a signed or unsigned integer."""
+    return dtype in INTEGERS
+
+
+def dtypes_of(groups: str) -> tuple[DType, ...]:
+    """Return the dtypes that the words of `groups` stand for: names of `GROUPS`.
+
+    >>> [dtype.name for dtype in dtypes_of("uint bool")]
+    ['uint8', 'uint16', 'uint32', 'uint64', 'bool']
+    """
+    return tuple(dtype for group in groups.split() for dtype in GROUPS[group])
+
+
 def check_dtype(dtype: Any, what: str) -> DType:
     """Return `dtype` as a NumPy dtype; GraphError naming `what` if graphs do not compute in it."""
+    if not _HAS_BFLOAT16 and isinstance(dtype, str) and dtype == "bfloat16":
+        raise UnsupportedError(
+            f"{what}: bfloat16 needs the ml_dtypes package, which is not installed: "
+            "pip install ml_dtypes"
+        )
     try:
         found: DType = np.dtype(dtype)
     # NumPy parses text and structures here, and what it raises for them is not listed.
@@ -153,19 +228,21 @@ def broadcast(shapes: Sequence[Shape], what: str) -> Shape:
 
 
 def result_dtype(operands: Sequence[Any], what: str) -> DType:
-    """Return NumPy's result dtype for dtypes and Python scalars; GraphError if it is outside.
+    """Return NumPy's result dtype for dtypes and Python scalars; GraphError if there is none.
 
     Python scalars are weak, as in NumPy 2: they take the dtype of the others where it is of
     their kind or a higher one.
     """
-    result = np.result_type(*operands)
-    if result not in SUPPORTED:
-        names = " and ".join(
-            one.name if isinstance(one, np.dtype) else f"Python {type(one).__name__}"
-            for one in operands
-        )
+    strong = [one for one in operands if isinstance(one, np.dtype)]
+    try:
+        result = np.result_type(*(strong or operands))
+        # NumPy itself takes a Python float beside a dtype of another package for a float64.
+        if not is_float(result):
+            result = np.result_type(*operands)
+    except np.exceptions.DTypePromotionError:
+        names = " and ".join(one.name for one in strong)
         raise GraphError(
-            f"{what}: {names} give {result.name} in NumPy, which is not supported; convert an "
-            "operand first, as in x.astype('float32')"
-        )
+            f"{what}: {names} have no common dtype in NumPy; convert an operand first, as in "
+            "x.astype('float32')"
+        ) from None
     return result

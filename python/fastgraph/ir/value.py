@@ -256,7 +256,7 @@ class Value:
         Parameters
         ----------
         dtype : dtype
-            float32, int32, int64 or bool.
+            bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32 or float64.
 
         Returns
         -------
@@ -447,6 +447,39 @@ class Value:
 
     def __rmatmul__(self, other: Any) -> Value:
         return built("matmul", other, self)
+
+    def __and__(self, other: Any) -> Value:
+        return built("bitwise_and", self, other)
+
+    def __rand__(self, other: Any) -> Value:
+        return built("bitwise_and", other, self)
+
+    def __or__(self, other: Any) -> Value:
+        return built("bitwise_or", self, other)
+
+    def __ror__(self, other: Any) -> Value:
+        return built("bitwise_or", other, self)
+
+    def __xor__(self, other: Any) -> Value:
+        return built("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Value:
+        return built("bitwise_xor", other, self)
+
+    def __lshift__(self, other: Any) -> Value:
+        return built("left_shift", self, other)
+
+    def __rlshift__(self, other: Any) -> Value:
+        return built("left_shift", other, self)
+
+    def __rshift__(self, other: Any) -> Value:
+        return built("right_shift", self, other)
+
+    def __rrshift__(self, other: Any) -> Value:
+        return built("right_shift", other, self)
+
+    def __invert__(self) -> Value:
+        return built("invert", self)
 
     def __neg__(self) -> Value:
         return built("negative", self)

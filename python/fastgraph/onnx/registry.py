@@ -12,7 +12,6 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Graph, Value
-from fastgraph.ir.types import SUPPORTED
 from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, element_type_name, tensor_array
 
 __all__ = [
@@ -28,7 +27,7 @@ __all__ = [
     "onnx_op",
 ]
 
-SUPPORTED_NAMES = tuple(dtype.name for dtype in SUPPORTED)
+SUPPORTED_NAMES = ("bool", "int32", "int64", "float32")
 DTYPE_ADVICE = (
     f"graphs compute in {', '.join(SUPPORTED_NAMES)}: export the model in float32, "
     "with int32 or int64 indices"

@@ -7,6 +7,7 @@ in a run.
 from __future__ import annotations
 
 from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.types import FLOAT32, is_half
 from fastgraph.passes.rewrite import Rewriter
 
 __all__ = ["run"]
@@ -21,7 +22,9 @@ def run(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op == "fused_matmul" and not node.attrs["packed"]:
             weight = rewriter[node.inputs[1]]
-            if weight.ndim == 2 and rewriter.is_set(weight) and not node.attrs["transpose_a"]:
+            packable = weight.dtype == FLOAT32 or is_half(weight.dtype)
+            alone = rewriter.is_set(weight) and not node.attrs["transpose_a"]
+            if packable and weight.ndim == 2 and alone:
                 pack(rewriter, node, weight, packs)
                 continue
         rewriter.keep(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,23 @@ import numpy as np
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.literals import scalar_array
-from fastgraph.ir.types import FLOAT32, check_dtype, result_dtype
+from fastgraph.ir.types import (
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    check_dtype,
+    is_float,
+    is_half,
+    result_dtype,
+)
 
 __all__ = [
     "as_value",
     "convert",
     "flag",
     "float_only",
+    "floats",
+    "in_float32",
     "integers",
     "is_weak",
     "node",
@@ -78,21 +88,31 @@ def operands(op: str, *args: Any) -> list[Value]:
 
 
 def float_only(op: str, *args: Any) -> list[Value]:
-    """Return `args` as float32 values; GraphError for integers and bools, which NumPy widens."""
+    """Return `args` as values of one float dtype; GraphError for integers and bools."""
     graph = owner(op, args)
-    values = []
     for arg in args:
-        if is_weak(arg):
-            values.append(graph.constant(scalar_array(arg, FLOAT32, f"{op}: operand")))
-            continue
-        value = as_value(op, graph, arg)
-        if value.dtype != FLOAT32:
+        value = arg if is_weak(arg) else as_value(op, graph, arg)
+        if isinstance(value, Value) and not is_float(value.dtype):
             raise GraphError(
-                f"{op}: {value.label} is {value.dtype.name}, for which NumPy would give a float64 "
-                "or an integer result; only float32 is taken: use x.astype('float32')"
+                f"{op}: {value.label} is {value.dtype.name}, but it takes floats; use "
+                "x.astype('float32')"
             )
-        values.append(value)
-    return values
+    return operands(op, *args)
+
+
+def floats(op: str, x: Any) -> Value:
+    """Return `x` as a float value: integers and bools in the dtype that NumPy computes them in."""
+    value = one(op, x)
+    if is_float(value.dtype):
+        return value
+    return convert(value, {1: FLOAT16, 2: FLOAT32}.get(value.dtype.itemsize, FLOAT64))
+
+
+def in_float32(x: Value, build: Callable[[Value], Value]) -> Value:
+    """Return ``build(x)``; for half types computed in float32 and rounded once, at the end."""
+    if not is_half(x.dtype):
+        return build(x)
+    return convert(build(convert(x, FLOAT32)), x.dtype)
 
 
 def convert(value: Value, dtype: np.dtype[Any]) -> Value:

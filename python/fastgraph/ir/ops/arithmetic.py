@@ -6,14 +6,15 @@ from typing import Any
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
-from fastgraph.ir.ops.arguments import is_weak, node, operands
+from fastgraph.ir.ops.arguments import convert, is_weak, node, operands
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import BOOL, FLOAT32
+from fastgraph.ir.types import BOOL, FLOAT64, INT8, is_float
 
 __all__ = [
     "add",
     "divide",
     "floor_divide",
+    "fmod",
     "maximum",
     "minimum",
     "multiply",
@@ -30,6 +31,8 @@ ON_BOOLS = {
     "minimum": "logical_and",
 }
 """What NumPy does for bools."""
+IN_INT8 = frozenset({"floor_divide", "remainder", "fmod", "power"})
+"""What NumPy computes in int8 for bools."""
 
 
 def binary(op: str, x1: Any, x2: Any) -> Value:
@@ -37,10 +40,12 @@ def binary(op: str, x1: Any, x2: Any) -> Value:
     values = operands(op, x1, x2)
     if values[0].dtype == BOOL:
         op = ON_BOOLS.get(op, op)
+        if op in IN_INT8:
+            values = [convert(value, INT8) for value in values]
     return node(op, values).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def add(x1: Any, x2: Any) -> Value:
     """Return ``x1 + x2``.
 
@@ -57,7 +62,7 @@ def add(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -69,7 +74,7 @@ def add(x1: Any, x2: Any) -> Value:
     return binary("add", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint")
 def subtract(x1: Any, x2: Any) -> Value:
     """Return ``x1 - x2``.
 
@@ -98,7 +103,7 @@ def subtract(x1: Any, x2: Any) -> Value:
     return binary("subtract", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def multiply(x1: Any, x2: Any) -> Value:
     """Return ``x1 * x2``.
 
@@ -115,7 +120,7 @@ def multiply(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -128,7 +133,7 @@ def multiply(x1: Any, x2: Any) -> Value:
     return binary("multiply", x1, x2)
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float int uint bool")
 def divide(x1: Any, x2: Any) -> Value:
     """Return ``x1 / x2``.
 
@@ -140,12 +145,13 @@ def divide(x1: Any, x2: Any) -> Value:
     Returns
     -------
     Value
-        float32, of the broadcast shape. Division by 0 gives inf, -inf or nan.
+        Of the result dtype, for integers and bools float64, and of the broadcast shape. Division
+        by 0 gives inf, -inf or nan.
 
     Raises
     ------
     GraphError
-        For two integers, which NumPy divides in float64; else as for `add`.
+        As for `add`.
 
     Examples
     --------
@@ -155,18 +161,12 @@ def divide(x1: Any, x2: Any) -> Value:
     array([ 0.5, -inf,  nan], dtype=float32)
     """
     values = operands("divide", x1, x2)
-    if values[0].dtype != FLOAT32:
-        names = " and ".join(
-            one.dtype.name if hasattr(one, "dtype") else type(one).__name__ for one in (x1, x2)
-        )
-        raise GraphError(
-            f"divide: {names} give float64 in NumPy, which is not supported; convert an operand "
-            "first, as in x.astype('float32'), or use floor_divide"
-        )
+    if not is_float(values[0].dtype):
+        values = [convert(value, FLOAT64) for value in values]
     return node("divide", values).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint bool")
 def floor_divide(x1: Any, x2: Any) -> Value:
     """Return ``x1 // x2``, rounded down.
 
@@ -178,12 +178,12 @@ def floor_divide(x1: Any, x2: Any) -> Value:
     Returns
     -------
     Value
-        Of the result dtype and the broadcast shape. Integers divided by 0 give 0.
+        Of the result dtype, int8 for bools, and the broadcast shape. Integers divided by 0 give 0.
 
     Raises
     ------
     GraphError
-        For bools; else as for `add`.
+        As for `add`.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def floor_divide(x1: Any, x2: Any) -> Value:
     return binary("floor_divide", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint bool")
 def remainder(x1: Any, x2: Any) -> Value:
     """Return ``x1 % x2``, with the sign of `x2`.
 
@@ -207,12 +207,12 @@ def remainder(x1: Any, x2: Any) -> Value:
     Returns
     -------
     Value
-        Of the result dtype and the broadcast shape. Integers modulo 0 give 0.
+        Of the result dtype, int8 for bools, and the broadcast shape. Integers modulo 0 give 0.
 
     Raises
     ------
     GraphError
-        For bools; else as for `add`.
+        As for `add`.
 
     Examples
     --------
@@ -224,7 +224,36 @@ def remainder(x1: Any, x2: Any) -> Value:
     return binary("remainder", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint bool")
+def fmod(x1: Any, x2: Any) -> Value:
+    """Return the remainder of ``x1 / x2`` with the sign of `x1`, as in C.
+
+    Parameters
+    ----------
+    x1, x2 : Value, number or numpy.ndarray
+        At least one a Value; they broadcast, and dtypes are promoted as in NumPy 2.
+
+    Returns
+    -------
+    Value
+        Of the result dtype, int8 for bools, and the broadcast shape. Integers modulo 0 give 0.
+
+    Raises
+    ------
+    GraphError
+        As for `add`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.fmod, np.int64([7, -7, 7]), np.int64([2, 2, 0]))
+    array([ 1, -1,  0])
+    """
+    return binary("fmod", x1, x2)
+
+
+@public("NumPy 2", "float int uint bool")
 def power(x1: Any, x2: Any) -> Value:
     """Return ``x1 ** x2``.
 
@@ -241,7 +270,7 @@ def power(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For bools, and for integers to a negative number; else as for `add`.
+        For integers to a negative number; else as for `add`.
 
     Examples
     --------
@@ -251,15 +280,17 @@ def power(x1: Any, x2: Any) -> Value:
     array([4., 9.], dtype=float32)
     """
     values = operands("power", x1, x2)
-    if values[0].dtype != FLOAT32 and is_weak(x2) and x2 < 0:
+    if not is_float(values[0].dtype) and is_weak(x2) and x2 < 0:
         raise GraphError(
             f"power: {values[0].dtype.name} to the power {x2} is no integer; "
             "use x.astype('float32')"
         )
+    if values[0].dtype == BOOL:
+        values = [convert(value, INT8) for value in values]
     return node("power", values).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def maximum(x1: Any, x2: Any) -> Value:
     """Return the larger of two elements.
 
@@ -276,7 +307,7 @@ def maximum(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -288,7 +319,7 @@ def maximum(x1: Any, x2: Any) -> Value:
     return binary("maximum", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def minimum(x1: Any, x2: Any) -> Value:
     """Return the smaller of two elements.
 
@@ -305,7 +336,7 @@ def minimum(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------

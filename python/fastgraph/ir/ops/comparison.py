@@ -10,7 +10,7 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.ops.arguments import as_value, convert, is_weak, node, operands, owner
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import BOOL, result_dtype
+from fastgraph.ir.types import BOOL, SIGNED, UINT64, result_dtype
 
 __all__ = [
     "equal",
@@ -21,6 +21,7 @@ __all__ = [
     "logical_and",
     "logical_not",
     "logical_or",
+    "logical_xor",
     "not_equal",
     "where",
 ]
@@ -28,7 +29,23 @@ __all__ = [
 
 def compare(op: str, x1: Any, x2: Any) -> Value:
     """Build the node of the comparison `op` on promoted operands."""
+    kinds = [x.dtype for x in (x1, x2) if hasattr(x, "dtype")]
+    if len(kinds) == 2 and UINT64 in kinds and (kinds[0] in SIGNED or kinds[1] in SIGNED):
+        return compare_exactly(op, x1, x2)
     return node(op, operands(op, x1, x2)).outputs[0]
+
+
+def compare_exactly(op: str, x1: Any, x2: Any) -> Value:
+    """Compare a signed integer with a uint64, for which NumPy has no common integer dtype."""
+    graph = owner(op, (x1, x2))
+    values = [as_value(op, graph, x) for x in (x1, x2)]
+    first = values[0].dtype in SIGNED
+    negative = values[0 if first else 1] < 0
+    plain = node(op, [convert(value, UINT64) for value in values]).outputs[0]
+    # A negative number is the smaller, whatever the other one is.
+    if op == "not_equal" or op.startswith("less" if first else "greater"):
+        return logical_or(negative, plain)
+    return logical_and(logical_not(negative), plain)
 
 
 def truths(op: str, *args: Any) -> list[Value]:
@@ -38,7 +55,7 @@ def truths(op: str, *args: Any) -> list[Value]:
     return [convert(as_value(op, graph, arg), BOOL) for arg in arrays]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def equal(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 == x2``.
 
@@ -55,7 +72,7 @@ def equal(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -67,7 +84,7 @@ def equal(x1: Any, x2: Any) -> Value:
     return compare("equal", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def not_equal(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 != x2``.
 
@@ -84,7 +101,7 @@ def not_equal(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -96,7 +113,7 @@ def not_equal(x1: Any, x2: Any) -> Value:
     return compare("not_equal", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def less(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 < x2``.
 
@@ -113,7 +130,7 @@ def less(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -125,7 +142,7 @@ def less(x1: Any, x2: Any) -> Value:
     return compare("less", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def less_equal(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 <= x2``.
 
@@ -142,7 +159,7 @@ def less_equal(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -154,7 +171,7 @@ def less_equal(x1: Any, x2: Any) -> Value:
     return compare("less_equal", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def greater(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 > x2``.
 
@@ -171,7 +188,7 @@ def greater(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -183,7 +200,7 @@ def greater(x1: Any, x2: Any) -> Value:
     return compare("greater", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def greater_equal(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 >= x2``.
 
@@ -200,7 +217,7 @@ def greater_equal(x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes without a common one, as int64 and float32.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -212,7 +229,7 @@ def greater_equal(x1: Any, x2: Any) -> Value:
     return compare("greater_equal", x1, x2)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def logical_and(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 and x2`` holds.
 
@@ -241,7 +258,7 @@ def logical_and(x1: Any, x2: Any) -> Value:
     return node("logical_and", truths("logical_and", x1, x2)).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def logical_or(x1: Any, x2: Any) -> Value:
     """Return whether ``x1 or x2`` holds.
 
@@ -270,7 +287,36 @@ def logical_or(x1: Any, x2: Any) -> Value:
     return node("logical_or", truths("logical_or", x1, x2)).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
+def logical_xor(x1: Any, x2: Any) -> Value:
+    """Return whether one of `x1` and `x2` holds, and not both.
+
+    Parameters
+    ----------
+    x1, x2 : Value, number or numpy.ndarray
+        At least one a Value; what is not bool counts as True unless it is 0.
+
+    Returns
+    -------
+    Value
+        bool, of the broadcast shape.
+
+    Raises
+    ------
+    GraphError
+        For shapes that do not broadcast.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.logical_xor, np.array([True, False]), True)
+    array([False,  True])
+    """
+    return node("not_equal", truths("logical_xor", x1, x2)).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
 def logical_not(x: Any) -> Value:
     """Return whether `x` is False.
 
@@ -299,7 +345,7 @@ def logical_not(x: Any) -> Value:
     return node("logical_not", truths("logical_not", x)).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def where(condition: Any, x1: Any, x2: Any) -> Value:
     """Return `x1` where `condition` holds, else `x2`.
 
@@ -318,7 +364,7 @@ def where(condition: Any, x1: Any, x2: Any) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------

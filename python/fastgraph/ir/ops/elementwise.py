@@ -13,14 +13,21 @@ import numpy as np
 from fastgraph.errors import GraphError
 from fastgraph.ir.opdef import OPS, Attrs, register
 from fastgraph.ir.ops import numerics
-from fastgraph.ir.types import BOOL, FLOAT32, INT32, INT64, Spec, broadcast, check_dtype
+from fastgraph.ir.types import (
+    BOOL,
+    FLOAT64,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    SUPPORTED,
+    Spec,
+    broadcast,
+    check_dtype,
+)
 
 __all__ = ["ELEMENTWISE", "UNARY_FLOAT"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-NUMBERS = (INT32, INT64, FLOAT32)
-ANY = (BOOL, *NUMBERS)
-FLOATS = (FLOAT32,)
 BOOLS = (BOOL,)
 
 
@@ -57,8 +64,8 @@ def enter(
 
     def reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
         with np.errstate(all="ignore"):
-            found = np.asarray(function(*arrays))
-        return [found.astype(result or arrays[0].dtype, copy=False)]
+            found = np.asarray(function(*map(numerics.widened, arrays)))
+            return [numerics.convert(found, result or arrays[0].dtype)]
 
     register(op, "elementwise", infer, reference)
 
@@ -77,7 +84,7 @@ def infer_where(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     if len(inputs) != 3:
         raise GraphError(f"where: 3 operands are needed, found {len(inputs)}")
     check_operands("where: condition", inputs[:1], 1, BOOLS)
-    dtype = check_operands("where", inputs[1:], 2, ANY)
+    dtype = check_operands("where", inputs[1:], 2, SUPPORTED)
     return [(broadcast([shape for shape, _ in inputs], "where"), dtype)]
 
 
@@ -90,11 +97,26 @@ def infer_astype(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
 
 UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
+    "log2": np.log2,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "erf": numerics.erf,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "arcsin": np.arcsin,
+    "arccos": np.arccos,
+    "arctan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
     "tanh": np.tanh,
+    "arcsinh": np.arcsinh,
+    "arccosh": np.arccosh,
+    "arctanh": np.arctanh,
+    "erf": numerics.erf,
     "sigmoid": numerics.sigmoid,
     "silu": lambda x: x * numerics.sigmoid(x),
     "reciprocal": lambda x: 1.0 / x,
@@ -102,20 +124,39 @@ UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
 
 
 def in_double(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Compute in float64, so that the one rounding to float32 is all that the oracle loses."""
-    return lambda x: function(x.astype(np.float64))
+    """Compute in float64, so that the one rounding at the end is all that the oracle loses."""
+    return lambda x: function(x.astype(FLOAT64))
+
+
+def integers_shifted(
+    function: Callable[[Array, Array], Array],
+) -> Callable[[Array, Array], Array]:
+    """Shift by the number of bits where that is less than the shift, or the shift is negative."""
+
+    def shift(x: Array, by: Array) -> Array:
+        width = 8 * x.dtype.itemsize
+        far = (by < 0) | (by >= width)
+        # Two shifts: NumPy leaves one by the whole width to the machine.
+        most = np.asarray(width - 1, x.dtype)
+        near = function(x, np.where(far, most, by).astype(x.dtype))
+        return np.where(far, function(near, np.asarray(1, x.dtype)), near)
+
+    return shift
 
 
 for _op, _function in UNARY_FLOAT.items():
     enter(_op, 1, FLOATS, in_double(_function))
 
-enter("relu", 1, FLOATS, lambda x: np.maximum(x, np.float32(0)))
+enter("relu", 1, FLOATS, lambda x: np.maximum(x, x.dtype.type(0)))
 enter("floor", 1, FLOATS, np.floor)
 enter("ceil", 1, FLOATS, np.ceil)
+enter("round", 1, FLOATS, np.rint)
+enter("trunc", 1, FLOATS, np.trunc)
 enter("negative", 1, NUMBERS, np.negative)
 enter("abs", 1, NUMBERS, np.abs)
 enter("sign", 1, NUMBERS, np.sign)
 enter("square", 1, NUMBERS, np.square)
+enter("invert", 1, INTEGERS, np.invert)
 enter("logical_not", 1, BOOLS, np.logical_not)
 
 enter("add", 2, NUMBERS, np.add)
@@ -125,23 +166,32 @@ enter("divide", 2, FLOATS, np.divide)
 enter("power", 2, NUMBERS, numerics.power)
 enter("floor_divide", 2, NUMBERS, np.floor_divide)
 enter("remainder", 2, NUMBERS, np.remainder)
+enter("fmod", 2, NUMBERS, np.fmod)
 enter("maximum", 2, NUMBERS, np.maximum)
 enter("minimum", 2, NUMBERS, np.minimum)
+enter("bitwise_and", 2, INTEGERS, np.bitwise_and)
+enter("bitwise_or", 2, INTEGERS, np.bitwise_or)
+enter("bitwise_xor", 2, INTEGERS, np.bitwise_xor)
+enter("left_shift", 2, INTEGERS, integers_shifted(np.left_shift))
+enter("right_shift", 2, INTEGERS, integers_shifted(np.right_shift))
 enter("logical_and", 2, BOOLS, np.logical_and)
 enter("logical_or", 2, BOOLS, np.logical_or)
-enter("equal", 2, ANY, np.equal, BOOL)
-enter("not_equal", 2, ANY, np.not_equal, BOOL)
-enter("less", 2, ANY, np.less, BOOL)
-enter("less_equal", 2, ANY, np.less_equal, BOOL)
-enter("greater", 2, ANY, np.greater, BOOL)
-enter("greater_equal", 2, ANY, np.greater_equal, BOOL)
+enter("equal", 2, SUPPORTED, np.equal, BOOL)
+enter("not_equal", 2, SUPPORTED, np.not_equal, BOOL)
+enter("less", 2, SUPPORTED, np.less, BOOL)
+enter("less_equal", 2, SUPPORTED, np.less_equal, BOOL)
+enter("greater", 2, SUPPORTED, np.greater, BOOL)
+enter("greater_equal", 2, SUPPORTED, np.greater_equal, BOOL)
 
-register(
-    "gelu",
-    "elementwise",
-    infer_gelu,
-    lambda arrays, attrs: [numerics.gelu(arrays[0], attrs["approximate"])],
-)
+
+def gelu_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """Compute in float64, as all functions of one float."""
+    (x,) = arrays
+    with np.errstate(all="ignore"):
+        return [numerics.convert(numerics.gelu(x.astype(FLOAT64), attrs["approximate"]), x.dtype)]
+
+
+register("gelu", "elementwise", infer_gelu, gelu_reference)
 register("where", "elementwise", infer_where, lambda arrays, attrs: [np.where(*arrays)])
 register(
     "astype",

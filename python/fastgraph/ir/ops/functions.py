@@ -1,47 +1,46 @@
-"""fg.ops functions on float32: transcendental ones and activations."""
+"""fg.ops functions of one float: exponentials, logarithms, roots."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastgraph.ir.graph import Value
-from fastgraph.ir.ops.arguments import float_only, node, one, operands
+from fastgraph.ir.ops.arguments import float_only, floats, node
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import INT32, INT64
 
 __all__ = [
     "erf",
     "exp",
-    "gelu",
+    "exp2",
+    "expm1",
     "log",
+    "log1p",
+    "log2",
     "reciprocal",
-    "relu",
     "rsqrt",
-    "sigmoid",
-    "silu",
     "sqrt",
-    "tanh",
 ]
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float int uint bool")
 def exp(x: Any) -> Value:
     """Return ``e ** x``.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and float dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For what is no Value.
 
     Examples
     --------
@@ -50,27 +49,88 @@ def exp(x: Any) -> Value:
     >>> reference.apply(ops.exp, np.float32([0, 1]))
     array([1.       , 2.7182817], dtype=float32)
     """
-    return node("exp", float_only("exp", x)).outputs[0]
+    return node("exp", [floats("exp", x)]).outputs[0]
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float int uint bool")
+def exp2(x: Any) -> Value:
+    """Return ``2 ** x``.
+
+    Parameters
+    ----------
+    x : Value
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
+
+    Returns
+    -------
+    Value
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.exp2, np.float32([0, 3]))
+    array([1., 8.], dtype=float32)
+    """
+    return node("exp2", [floats("exp2", x)]).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
+def expm1(x: Any) -> Value:
+    """Return ``e ** x - 1``, precise near 0.
+
+    Parameters
+    ----------
+    x : Value
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
+
+    Returns
+    -------
+    Value
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.expm1, np.float32([0, 1e-6]))
+    array([0.0000000e+00, 1.0000005e-06], dtype=float32)
+    """
+    return node("expm1", [floats("expm1", x)]).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
 def log(x: Any) -> Value:
     """Return the natural logarithm; -inf for 0, nan below.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and float dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For what is no Value.
 
     Examples
     --------
@@ -79,27 +139,88 @@ def log(x: Any) -> Value:
     >>> reference.apply(ops.log, np.float32([1, 0]))
     array([  0., -inf], dtype=float32)
     """
-    return node("log", float_only("log", x)).outputs[0]
+    return node("log", [floats("log", x)]).outputs[0]
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float int uint bool")
+def log1p(x: Any) -> Value:
+    """Return ``log(1 + x)``, precise near 0; -inf for -1, nan below.
+
+    Parameters
+    ----------
+    x : Value
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
+
+    Returns
+    -------
+    Value
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.log1p, np.float32([0, 1e-6]))
+    array([0.000000e+00, 9.999995e-07], dtype=float32)
+    """
+    return node("log1p", [floats("log1p", x)]).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
+def log2(x: Any) -> Value:
+    """Return the logarithm to base 2; -inf for 0, nan below.
+
+    Parameters
+    ----------
+    x : Value
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
+
+    Returns
+    -------
+    Value
+        Of the shape and float dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.log2, np.float32([8, 0]))
+    array([  3., -inf], dtype=float32)
+    """
+    return node("log2", [floats("log2", x)]).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
 def sqrt(x: Any) -> Value:
     """Return the square root; nan below 0.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Integers and bools become floats as in NumPy: of 8 bits float16, of 16 float32, of more
+        float64.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and float dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For what is no Value.
 
     Examples
     --------
@@ -108,27 +229,27 @@ def sqrt(x: Any) -> Value:
     >>> reference.apply(ops.sqrt, np.float32([4, 9]))
     array([2., 3.], dtype=float32)
     """
-    return node("sqrt", float_only("sqrt", x)).outputs[0]
+    return node("sqrt", [floats("sqrt", x)]).outputs[0]
 
 
-@public("own", "float32")
+@public("own", "float")
 def rsqrt(x: Any) -> Value:
     """Return ``1 / sqrt(x)``; inf for 0, nan below.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Of a float dtype.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For integers and bools.
 
     Examples
     --------
@@ -140,24 +261,24 @@ def rsqrt(x: Any) -> Value:
     return node("rsqrt", float_only("rsqrt", x)).outputs[0]
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float")
 def reciprocal(x: Any) -> Value:
     """Return ``1 / x``.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Of a float dtype.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For integers and bools.
 
     Examples
     --------
@@ -169,24 +290,24 @@ def reciprocal(x: Any) -> Value:
     return node("reciprocal", float_only("reciprocal", x)).outputs[0]
 
 
-@public("ONNX", "float32")
+@public("ONNX", "float")
 def erf(x: Any) -> Value:
     """Return the error function.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Of a float dtype.
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------
     GraphError
-        For another dtype, which NumPy would compute in float64.
+        For integers and bools.
 
     Examples
     --------
@@ -196,153 +317,3 @@ def erf(x: Any) -> Value:
     array([0.       , 0.8427008], dtype=float32)
     """
     return node("erf", float_only("erf", x)).outputs[0]
-
-
-@public("NumPy 2", "float32")
-def tanh(x: Any) -> Value:
-    """Return the hyperbolic tangent.
-
-    Parameters
-    ----------
-    x : Value
-        float32.
-
-    Returns
-    -------
-    Value
-        float32, of the shape of `x`.
-
-    Raises
-    ------
-    GraphError
-        For another dtype, which NumPy would compute in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastgraph.ir import ops, reference
-    >>> reference.apply(ops.tanh, np.float32([0, 1]))
-    array([0.       , 0.7615942], dtype=float32)
-    """
-    return node("tanh", float_only("tanh", x)).outputs[0]
-
-
-@public("torch.nn.functional", "float32")
-def sigmoid(x: Any) -> Value:
-    """Return ``1 / (1 + exp(-x))``.
-
-    Parameters
-    ----------
-    x : Value
-        float32.
-
-    Returns
-    -------
-    Value
-        float32, of the shape of `x`.
-
-    Raises
-    ------
-    GraphError
-        For another dtype, which NumPy would compute in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastgraph.ir import ops, reference
-    >>> reference.apply(ops.sigmoid, np.float32([0, 1]))
-    array([0.5      , 0.7310586], dtype=float32)
-    """
-    return node("sigmoid", float_only("sigmoid", x)).outputs[0]
-
-
-@public("torch.nn.functional", "float32")
-def silu(x: Any) -> Value:
-    """Return ``x * sigmoid(x)``.
-
-    Parameters
-    ----------
-    x : Value
-        float32.
-
-    Returns
-    -------
-    Value
-        float32, of the shape of `x`.
-
-    Raises
-    ------
-    GraphError
-        For another dtype, which NumPy would compute in float64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastgraph.ir import ops, reference
-    >>> reference.apply(ops.silu, np.float32([0, 1]))
-    array([0.       , 0.7310586], dtype=float32)
-    """
-    return node("silu", float_only("silu", x)).outputs[0]
-
-
-@public("torch.nn.functional", "float32 int32 int64")
-def relu(x: Any) -> Value:
-    """Return `x` where it is above 0, else 0.
-
-    Parameters
-    ----------
-    x : Value
-        float32, int32 or int64.
-
-    Returns
-    -------
-    Value
-        Of the shape and dtype of `x`; nan for nan.
-
-    Raises
-    ------
-    GraphError
-        For bools.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastgraph.ir import ops, reference
-    >>> reference.apply(ops.relu, np.float32([-2, -.5, 0, 1, 3]))
-    array([0., 0., 0., 1., 3.], dtype=float32)
-    """
-    value = one("relu", x)
-    if value.dtype in (INT32, INT64):
-        return node("maximum", operands("relu", value, 0)).outputs[0]
-    return node("relu", float_only("relu", value)).outputs[0]
-
-
-@public("torch.nn.functional", "float32")
-def gelu(x: Any, approximate: str = "none") -> Value:
-    """Return ``x`` times the normal distribution function at ``x``.
-
-    Parameters
-    ----------
-    x : Value
-        float32.
-    approximate : {"none", "tanh"}
-        Exact by erf, or torch's formula with tanh.
-
-    Returns
-    -------
-    Value
-        float32, of the shape of `x`.
-
-    Raises
-    ------
-    GraphError
-        For another dtype or an unknown `approximate`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fastgraph.ir import ops, reference
-    >>> reference.apply(ops.gelu, np.float32([1.5, -.5, 0]))
-    array([ 1.3997892 , -0.15426877,  0.        ], dtype=float32)
-    """
-    return node("gelu", float_only("gelu", x), {"approximate": approximate}).outputs[0]

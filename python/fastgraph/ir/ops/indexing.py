@@ -180,7 +180,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Value:
     ----------
     x : Value or numpy.ndarray
     indices : Value, numpy.ndarray or int
-        int32 or int64; negative ones count from the end.
+        Of any integer dtype; negative ones count from the end.
     axis : int, optional
         None takes from the flattened `x`.
 
@@ -242,7 +242,7 @@ def concat(arrays: Any, axis: int | None = 0) -> Value:
     Raises
     ------
     GraphError
-        Where other axes than `axis` differ, or dtypes whose result is not supported.
+        Where other axes than `axis` differ, or dtypes without a common one in NumPy.
 
     Examples
     --------

@@ -12,8 +12,17 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir.opdef import OPS, Attrs, register
-from fastgraph.ir.ops.matmul import matmul_shape
-from fastgraph.ir.types import FLOAT32, Shape, Spec, broadcast
+from fastgraph.ir.ops.matmul import check_numbers, matmul_shape
+from fastgraph.ir.ops.numerics import convert, widened
+from fastgraph.ir.types import (
+    FLOAT32,
+    FLOAT64,
+    Shape,
+    Spec,
+    broadcast,
+    is_float,
+    is_half,
+)
 
 __all__ = ["ACTIVATIONS", "PANEL", "Instr", "packed_size"]
 
@@ -82,10 +91,11 @@ def region_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
 
 
 def infer_pack(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
-    """Take a float32 matrix of the size that the attributes say."""
+    """Take a matrix of the size that the attributes say: packed it is float32."""
     ((shape, dtype),) = inputs
     k, n = attrs["k"], attrs["n"]
-    if dtype != FLOAT32 or shape != ((n, k) if attrs["transposed"] else (k, n)):
+    packable = dtype == FLOAT32 or is_half(dtype)
+    if not packable or shape != ((n, k) if attrs["transposed"] else (k, n)):
         raise GraphError(f"pack_weight: {dtype.name}{list(shape)} is no weight of {k} by {n}")
     return [((packed_size(k, n),), FLOAT32)]
 
@@ -95,7 +105,7 @@ def pack_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
     weight = arrays[0].T if attrs["transposed"] else arrays[0]
     k, n = weight.shape
     panels = -(-n // PANEL)
-    padded = np.zeros((k, panels * PANEL), np.float32)
+    padded = np.zeros((k, panels * PANEL), FLOAT32)
     padded[:, :n] = weight
     return [padded.reshape(k, panels, PANEL).transpose(1, 0, 2).reshape(-1)]
 
@@ -113,8 +123,10 @@ def swapped(shape: Shape) -> Shape:
 
 def infer_fused_matmul(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Check the product, then each operand of the epilogue."""
-    if any(dtype != FLOAT32 for _, dtype in inputs):
-        raise GraphError("fused_matmul: takes float32")
+    # A packed weight is float32, whatever it was packed from.
+    dtype = check_numbers("fused_matmul", [inputs[0], *inputs[2 if attrs["packed"] else 1 :]])
+    if attrs["packed"] and (inputs[1][1] != FLOAT32 or not (dtype == FLOAT32 or is_half(dtype))):
+        raise GraphError(f"fused_matmul: {dtype.name} by {inputs[1][1].name} is not packed")
     x, w = inputs[0][0], inputs[1][0]
     k, n = attrs["k"], attrs["n"]
     if len(x) < 2:
@@ -135,11 +147,13 @@ def infer_fused_matmul(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
             raise GraphError(f"fused_matmul: {name} must have shape {wanted}, found {found}")
     if attrs["activation"] is not None and attrs["activation"] not in ACTIVATIONS:
         raise GraphError(f"fused_matmul: there is no activation {attrs['activation']!r}")
-    return [(full, FLOAT32)]
+    return [(full, dtype)]
 
 
 def fused_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
-    """Accumulate and add in float64, round, then finish in float32."""
+    """Accumulate floats in float64, then finish in the kernel's dtype, half types in float32."""
+    dtype = arrays[0].dtype
+    arrays = [widened(array) for array in arrays]
     x, w = arrays[0], arrays[1]
     x = np.swapaxes(x, -1, -2) if attrs["transpose_a"] else x
     if attrs["packed"]:
@@ -147,17 +161,17 @@ def fused_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]
     elif attrs["transpose_b"]:
         w = np.swapaxes(w, -1, -2)
     with np.errstate(all="ignore"):
-        wide = np.matmul(x.astype(np.float64), w.astype(np.float64))
+        wide = np.matmul(x.astype(FLOAT64), w.astype(FLOAT64)) if is_float(x.dtype) else x @ w
         if attrs["bias"] is not None:
             wide = wide + arrays[attrs["bias"]]
         residual = None if attrs["residual"] is None else arrays[attrs["residual"]]
         if residual is not None and attrs["residual_first"]:
             wide, residual = wide + residual, None
-        found = np.asarray(wide).astype(np.float32)
+        found = np.asarray(wide).astype(x.dtype)
         if attrs["activation"] is not None:
             op, one = ACTIVATIONS[attrs["activation"]]
             (found,) = OPS[op].reference([found], one)
-        return [found if residual is None else found + residual]
+        return [convert(found if residual is None else found + residual, dtype)]
 
 
 register("region", "lowered", infer_region, region_reference)

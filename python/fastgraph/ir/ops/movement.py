@@ -11,17 +11,16 @@ import numpy as np
 from fastgraph.errors import GraphError, InputError
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.types import (
-    INT32,
-    INT64,
     Spec,
     broadcast,
     check_axis,
     check_shape,
+    is_integer,
 )
 
 __all__ = ["ALL"]
 
-ALL = "float32 int32 int64 bool"
+ALL = "float int uint bool"
 """The dtypes that movement takes."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -106,8 +105,8 @@ def infer_broadcast_to(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
 def infer_take(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Put the indices' axes in the place of the axis."""
     (shape, dtype), (indices, found) = inputs
-    if found not in (INT32, INT64):
-        raise GraphError(f"take: indices must be int32 or int64, found {found.name}; use astype")
+    if not is_integer(found):
+        raise GraphError(f"take: indices must be integers, found {found.name}; use astype")
     axis = attrs["axis"] = check_axis(attrs["axis"], len(shape), "take")
     if shape[axis] == 0 and 0 not in indices:
         raise GraphError(f"take: axis {axis} of {shape} has no elements to take")
@@ -125,7 +124,7 @@ def take_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
             f"take: index {indices[outside].flat[0]} is out of range for axis {axis} of length "
             f"{dim}; allowed are {-dim} to {dim - 1}"
         )
-    return [np.take(x, indices, axis=axis)]
+    return [np.take(x, indices.astype(np.int64), axis=axis)]
 
 
 register(

@@ -12,7 +12,8 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import as_value, float_only, node, number, owner
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import FLOAT32, Shape, Spec, check_axes, check_axis
+from fastgraph.ir.ops.numerics import convert, widened
+from fastgraph.ir.types import FLOAT64, Shape, Spec, check_axes, check_axis, is_float
 
 __all__ = ["layer_norm", "rms_norm", "softmax"]
 
@@ -20,22 +21,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def infer_softmax(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
-    """Keep the shape; float32 alone."""
+    """Keep the shape; floats alone."""
     ((shape, dtype),) = inputs
-    if dtype != FLOAT32:
-        raise GraphError(f"softmax: takes float32, found {dtype.name}; use x.astype('float32')")
+    if not is_float(dtype):
+        raise GraphError(f"softmax: takes floats, found {dtype.name}; use x.astype('float32')")
     attrs["axis"] = check_axis(attrs["axis"], len(shape), "softmax")
-    return [(shape, FLOAT32)]
+    return [(shape, dtype)]
 
 
 def softmax_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
     """Subtract the maximum, in float64."""
-    x, axis = arrays[0].astype(np.float64), attrs["axis"]
+    x, axis = arrays[0].astype(FLOAT64), attrs["axis"]
     if x.size == 0:
         return [arrays[0].copy()]
     with np.errstate(all="ignore"):
         found = np.exp(x - np.max(x, axis=axis, keepdims=True))
-        return [(found / np.sum(found, axis=axis, keepdims=True)).astype(np.float32)]
+        return [convert(found / np.sum(found, axis=axis, keepdims=True), arrays[0].dtype)]
 
 
 def norm_shape(shape: Shape, axes: Sequence[int]) -> Shape:
@@ -45,7 +46,9 @@ def norm_shape(shape: Shape, axes: Sequence[int]) -> Shape:
 
 def infer_norm(op: str, inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Take x, then residual, weight and bias as the attributes say."""
-    shape = inputs[0][0]
+    shape, kind = inputs[0]
+    if not is_float(kind):
+        raise GraphError(f"{op}: takes floats, found {kind.name}; use x.astype('float32')")
     attrs["axis"] = check_axes(tuple(attrs["axis"]), len(shape), op)
     attrs["eps"] = number(op, "eps", attrs["eps"])
     if attrs["eps"] < 0:
@@ -59,26 +62,27 @@ def infer_norm(op: str, inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
         raise GraphError("rms_norm: takes no bias")
     for name, (found, dtype) in zip(names, inputs, strict=True):
         wanted = shape if name in ("x", "residual") else norm_shape(shape, attrs["axis"])
-        if dtype != FLOAT32:
-            raise GraphError(f"{op}: {name} must be float32, found {dtype.name}; use astype")
+        if dtype != kind:
+            raise GraphError(f"{op}: {name} must be {kind.name}, found {dtype.name}; use astype")
         if found != wanted:
             raise GraphError(
                 f"{op}: {name} must have shape {wanted}, that of x {shape} over axis "
                 f"{attrs['axis']}, found {found}"
             )
-    return [(shape, FLOAT32)] * (2 if residual and attrs.setdefault("sum", False) else 1)
+    return [(shape, kind)] * (2 if residual and attrs.setdefault("sum", False) else 1)
 
 
 def norm_reference(op: str, arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
-    """Compute in float64; a residual is added in float32, as the kernel does."""
-    operands = list(arrays)
+    """Compute in float64; a residual is added in the kernel's dtype, half types in float32."""
+    dtype = arrays[0].dtype
+    operands = [widened(array) for array in arrays]
     x = operands.pop(0)
     axes: tuple[int, ...] = attrs["axis"]
     with np.errstate(all="ignore"):
         if attrs.get("residual"):
             x = x + operands.pop(0)
-        outputs = [x] if attrs.get("residual") and attrs.get("sum") else []
-        wide = x.astype(np.float64)
+        outputs = [convert(x, dtype)] if attrs.get("residual") and attrs.get("sum") else []
+        wide = x.astype(FLOAT64)
         if x.size and axes:
             if op == "layer_norm":
                 wide = wide - np.mean(wide, axis=axes, keepdims=True)
@@ -92,7 +96,7 @@ def norm_reference(op: str, arrays: Sequence[Array], attrs: Attrs) -> list[Array
             wide = wide * operands.pop(0).reshape(inner)
         if attrs["bias"]:
             wide = wide + operands.pop(0).reshape(inner)
-        return [wide.astype(np.float32), *outputs]
+        return [convert(wide, dtype), *outputs]
 
 
 register("softmax", "normalization", infer_softmax, softmax_reference)
@@ -124,20 +128,20 @@ def norm(op: str, x: Any, weight: Any, bias: Any, axis: Any, eps: Any) -> Value:
     return node(op, values, attrs).outputs[0]
 
 
-@public("torch.nn.functional", "float32")
+@public("torch.nn.functional", "float")
 def softmax(x: Any, axis: int = -1) -> Value:
     """Return ``exp(x) / sum(exp(x))`` along `axis`, safe from overflow.
 
     Parameters
     ----------
     x : Value
-        float32, of any shape with at least one axis.
+        Of a float dtype, of any shape with at least one axis.
     axis : int
 
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------
@@ -155,7 +159,7 @@ def softmax(x: Any, axis: int = -1) -> Value:
     return node("softmax", [value], {"axis": axis}).outputs[0]
 
 
-@public("torch.nn.functional", "float32")
+@public("torch.nn.functional", "float")
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, axis: Any = -1, eps: float = 1e-5
 ) -> Value:
@@ -164,9 +168,9 @@ def layer_norm(
     Parameters
     ----------
     x : Value
-        float32.
+        Of a float dtype.
     weight, bias : Value or numpy.ndarray, optional
-        float32, with the shape of `x` over `axis`.
+        Of the dtype of `x`, with its shape over `axis`.
     axis : int or tuple of int
         The axes that are normalised together.
     eps : float
@@ -175,7 +179,7 @@ def layer_norm(
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------
@@ -193,16 +197,16 @@ def layer_norm(
     return norm("layer_norm", x, weight, bias, axis, eps)
 
 
-@public("torch.nn.functional", "float32")
+@public("torch.nn.functional", "float")
 def rms_norm(x: Any, weight: Any = None, axis: Any = -1, eps: float = 1e-6) -> Value:
     """Return `x` divided by its root mean square over `axis`, scaled by `weight`.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Of a float dtype.
     weight : Value or numpy.ndarray, optional
-        float32, with the shape of `x` over `axis`.
+        Of the dtype of `x`, with its shape over `axis`.
     axis : int or tuple of int
         The axes that are normalised together.
     eps : float
@@ -212,7 +216,7 @@ def rms_norm(x: Any, weight: Any = None, axis: Any = -1, eps: float = 1e-6) -> V
     Returns
     -------
     Value
-        float32, of the shape of `x`.
+        Of the shape and dtype of `x`.
 
     Raises
     ------

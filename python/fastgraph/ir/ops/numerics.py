@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CORNER_CASES", "convert", "erf", "gelu", "power", "sigmoid"]
+from fastgraph.ir.types import FLOAT32, FLOAT64, HALVES, is_float, is_half, is_integer
+
+__all__ = ["CORNER_CASES", "convert", "erf", "gelu", "power", "sigmoid", "widened"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,14 +41,41 @@ CORNER_CASES: tuple[tuple[str, str], ...] = (
         "astype from float to integer",
         "cuts towards 0; nan gives 0; beyond the range gives the nearest end of the range",
     ),
+    (
+        "astype between integers",
+        "keeps the low bits: wraps, in two's complement",
+    ),
+    (
+        "astype to float16, bfloat16",
+        "rounded once, to the nearest, ties to even; integers by way of float32; beyond the range "
+        "gives inf",
+    ),
+    (
+        "float16, bfloat16 in all operators",
+        "computed in float32 and rounded at the end; what is fused is rounded once, after its last "
+        "operator",
+    ),
+    (
+        "comparisons of int64 with uint64",
+        "exact, as in NumPy, though their other results are float64",
+    ),
+    (
+        "left_shift, right_shift by more bits than there are, or by a negative number",
+        "0; right_shift of a negative number -1, as in NumPy",
+    ),
+    ("fmod of integers by 0", "0, as in NumPy; the smallest integer by -1 gives 0"),
+    ("round", "to the nearest, ties to even"),
     ("astype to bool", "True for all but 0, so also for nan"),
     ("maximum, minimum, max, min, relu with nan", "nan, as in NumPy"),
-    ("argmax with nan", "the first nan; of equal elements the first"),
-    ("max, min, argmax over no elements", "GraphError when written"),
+    ("argmax, argmin with nan", "the first nan; of equal elements the first"),
+    ("max, min, argmax, argmin over no elements", "GraphError when written"),
     ("sum, prod, mean over no elements", "0, 1 and nan"),
     ("softmax of a row of only -inf", "nan"),
     ("sign of nan", "nan"),
-    ("sqrt, rsqrt, log of negative numbers", "nan; log(0) is -inf, rsqrt(0) inf"),
+    (
+        "sqrt, rsqrt, log, log2, log1p, arcsin, arccos, arccosh, arctanh beyond their domain",
+        "nan; log(0) is -inf, rsqrt(0) inf",
+    ),
 )
 """Where devices and libraries differ, and what is right here: (case, rule)."""
 
@@ -68,34 +97,52 @@ def sigmoid(x: Array) -> Array:
 
 
 def gelu(x: Array, approximate: str) -> Array:
-    """Return gelu, exact or by torch's tanh formula, rounded once to float32."""
-    wide = x.astype(np.float64)
-    with np.errstate(all="ignore"):
-        if approximate == "tanh":
-            inner = math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide**3)
-            found = 0.5 * wide * (1.0 + np.tanh(inner))
-        else:
-            found = 0.5 * wide * (1.0 + erf(wide * math.sqrt(0.5)))
-    return np.asarray(found).astype(np.float32)
+    """Return gelu in float64, exact or by torch's tanh formula."""
+    if approximate == "tanh":
+        inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+        return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
+    return np.asarray(0.5 * x * (1.0 + erf(x * math.sqrt(0.5))))
 
 
 def power(base: Array, exponent: Array) -> Array:
     """Return ``base ** exponent``; integers follow the table of corner cases."""
-    if base.dtype.kind == "f":
-        return np.power(base.astype(np.float64), exponent.astype(np.float64))
+    if is_float(base.dtype):
+        return np.power(base.astype(FLOAT64), exponent.astype(FLOAT64))
     found = np.power(base, np.maximum(exponent, 0))
     odd = np.where(exponent % 2 == 0, 1, base)
     below = np.where(np.abs(base) == 1, odd, 0)
     return np.where(exponent < 0, below, found)
 
 
+def widened(x: Array) -> Array:
+    """Return `x` in a dtype that NumPy computes in: half types in float32, where they are exact."""
+    return x.astype(FLOAT32) if is_half(x.dtype) else x
+
+
 def convert(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return `x` in `dtype` by the table of corner cases."""
-    if x.dtype.kind != "f" or dtype.kind != "i":
+    x = widened(x)
+    if dtype in HALVES:
+        return halved(x, dtype)
+    if not is_float(x.dtype) or not is_integer(dtype):
         return x.astype(dtype)
     info = np.iinfo(dtype)
-    wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
-    # The upper end is no float64 for int64, so it is compared and written as an integer.
+    wide = np.nan_to_num(x.astype(FLOAT64), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    # The upper end is no float64 for 64 bits, so it is compared and written as an integer.
     high, low = wide >= float(info.max), wide <= float(info.min)
     inside = np.where(high | low, 0.0, wide).astype(dtype)
     return np.where(high, info.max, np.where(low, info.min, inside)).astype(dtype)
+
+
+def halved(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return `x` in a half type: integers by way of float32, float64 rounded once."""
+    with np.errstate(all="ignore"):
+        found = np.asarray(x.astype(FLOAT32))
+        if x.dtype == FLOAT64:
+            # By way of a float32 that is odd where it is not exact, no tie is made up.
+            even = found.view(np.uint32) & 1 == 0
+            away = np.abs(found) > np.abs(x)
+            towards = np.where(away, FLOAT32.type(0), np.copysign(FLOAT32.type(np.inf), found))
+            inexact = np.isfinite(x) & (found.astype(FLOAT64) != x)
+            found = np.where(inexact & even, np.nextafter(found, towards), found)
+        return found.astype(dtype)

@@ -12,10 +12,23 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import convert, flag, node, one
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.ops.shaping import reshape
-from fastgraph.ir.types import BOOL, FLOAT32, INT32, INT64, Shape, Spec, check_axes
+from fastgraph.ir.ops.numerics import convert as converted
+from fastgraph.ir.ops.shaping import broadcast_to, reshape
+from fastgraph.ir.types import (
+    BOOL,
+    FLOAT64,
+    FLOATS,
+    INT64,
+    SUPPORTED,
+    UINT64,
+    UNSIGNED,
+    Shape,
+    Spec,
+    check_axes,
+    is_float,
+)
 
-__all__ = ["argmax", "max", "mean", "min", "prod", "sum"]
+__all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "sum", "sum_dtype"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,7 +43,7 @@ def reduced_shape(shape: Shape, attrs: Attrs) -> Shape:
 
 def check_some(op: str, shape: Shape, attrs: Attrs) -> None:
     """Raise GraphError where there would be no element to choose, unless there is no result."""
-    if any(shape[axis] == 0 for axis in attrs["axis"]) and 0 not in reduced_shape(shape, attrs):
+    if 0 in (shape[axis] for axis in attrs["axis"]) and 0 not in reduced_shape(shape, attrs):
         raise GraphError(
             f"{op}: shape {shape} has no elements over axis {attrs['axis']}, so there is none to "
             "choose; make the axis longer"
@@ -63,10 +76,10 @@ def enter(
         shape = reduced_shape(x.shape, attrs)
         if 0 in shape:
             return [np.zeros(shape, dtype)]
-        wide = x.astype(np.float64) if x.dtype == FLOAT32 else x
+        wide = x.astype(FLOAT64) if is_float(x.dtype) else x
         with np.errstate(all="ignore"):
             found = function(wide, axis=attrs["axis"], keepdims=attrs["keepdims"])
-            return [np.asarray(found).astype(dtype).reshape(shape)]
+            return [converted(np.asarray(found), dtype).reshape(shape)]
 
     register(op, "reduction", infer, reference)
 
@@ -77,37 +90,75 @@ def mean_or_nan(x: Array, axis: Any, keepdims: bool) -> Array:
     return np.asarray(np.divide(np.sum(x, axis=axis, keepdims=keepdims), count))
 
 
-def argmax_of(x: Array, axis: Any, keepdims: bool) -> Array:
-    """Return argmax over the one axis in the tuple `axis`."""
-    return np.asarray(np.argmax(x, axis=axis[0], keepdims=keepdims))
+def index_of(function: Callable[..., Any]) -> Callable[..., Array]:
+    """Return argmax or argmin over the one axis in the tuple `axis`."""
+    return lambda x, axis, keepdims: np.asarray(function(x, axis=axis[0], keepdims=keepdims))
 
 
-enter("sum", (FLOAT32, INT64), np.sum)
-enter("prod", (FLOAT32, INT64), np.prod)
-enter("mean", (FLOAT32,), mean_or_nan)
-enter("max", (FLOAT32, INT32, INT64, BOOL), np.max, choosing=True)
-enter("min", (FLOAT32, INT32, INT64, BOOL), np.min, choosing=True)
-enter("argmax", (FLOAT32, INT32, INT64, BOOL), argmax_of, INT64, choosing=True)
+SUMS = (*FLOATS, INT64, UINT64)
+"""The dtypes that sums and products of all others are computed in, as `sum_dtype` says."""
+
+enter("sum", SUMS, np.sum)
+enter("prod", SUMS, np.prod)
+enter("mean", FLOATS, mean_or_nan)
+enter("max", SUPPORTED, np.max, choosing=True)
+enter("min", SUPPORTED, np.min, choosing=True)
+enter("argmax", SUPPORTED, index_of(np.argmax), INT64, choosing=True)
+enter("argmin", SUPPORTED, index_of(np.argmin), INT64, choosing=True)
 
 
-def reduce(op: str, x: Any, axis: Any, keepdims: bool, widen: bool = False) -> Value:
-    """Build the node of `op`; with `widen` int32 and bool become int64 first."""
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that NumPy adds and multiplies elements in."""
+    if is_float(dtype):
+        return dtype
+    return UINT64 if dtype in UNSIGNED else INT64
+
+
+def reduce(op: str, x: Any, axis: Any, keepdims: bool) -> Value:
+    """Build the node of `op`; sums and means are of the dtype that NumPy computes them in."""
     value = one(op, x)
     axes = check_axes(axis, value.ndim, op)
     keep = flag(op, "keepdims", keepdims)
-    if widen and value.dtype in (INT32, BOOL):
-        value = convert(value, INT64)
+    if op in ("sum", "prod"):
+        value = convert(value, sum_dtype(value.dtype))
+    if op == "mean" and not is_float(value.dtype):
+        value = convert(value, FLOAT64)
     return node(op, [value], {"axis": axes, "keepdims": keep}).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+def index(op: str, x: Any, axis: Any, keepdims: bool) -> Value:
+    """Build the node of argmax or argmin; over all elements they are searched in order."""
+    value = one(op, x)
+    keep = flag(op, "keepdims", keepdims)
+    if axis is None:
+        flat = reshape(value, (value.size,))
+        found = node(op, [flat], {"axis": (0,), "keepdims": False}).outputs[0]
+        return reshape(found, (1,) * value.ndim) if keep else found
+    axes = check_axes(axis, value.ndim, op)
+    if len(axes) != 1:
+        raise GraphError(f"{op}: axis must be one int or None, found {axis!r}")
+    return node(op, [value], {"axis": axes, "keepdims": keep}).outputs[0]
+
+
+def truth(op: str, x: Any, axis: Any, keepdims: bool) -> Value:
+    """Build `any` or `all`: the largest or smallest truth, or what there is without elements."""
+    value = convert(one(op, x), BOOL)
+    axes = check_axes(axis, value.ndim, op)
+    attrs = {"axis": axes, "keepdims": flag(op, "keepdims", keepdims)}
+    if 0 in (value.shape[axis] for axis in axes):
+        empty = value.graph.constant(np.asarray(op == "all"))
+        return broadcast_to(empty, reduced_shape(value.shape, attrs))
+    return node("max" if op == "any" else "min", [value], attrs).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
 def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the sum of elements over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32, int32, int64 or bool.
+        Of any dtype.
     axis : int or tuple of int, optional
         Which axes to reduce; without it, all.
     keepdims : bool
@@ -116,7 +167,8 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     Returns
     -------
     Value
-        Of the same dtype; int64 for int32 and bool, as in NumPy. 0 over no elements.
+        Of the same float dtype; int64 for signed integers and bools, uint64 for unsigned ones, as
+        in NumPy. 0 over no elements.
 
     Raises
     ------
@@ -130,17 +182,17 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     >>> reference.apply(ops.sum, np.float32([[1, 2, 3], [4, 5, 6]]), axis=1)
     array([ 6., 15.], dtype=float32)
     """
-    return reduce("sum", x, axis, keepdims, widen=True)
+    return reduce("sum", x, axis, keepdims)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the product of elements over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32, int32, int64 or bool.
+        Of any dtype.
     axis : int or tuple of int, optional
         Which axes to reduce; without it, all.
     keepdims : bool
@@ -149,7 +201,8 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     Returns
     -------
     Value
-        Of the same dtype; int64 for int32 and bool, as in NumPy. 1 over no elements.
+        Of the same float dtype; int64 for signed integers and bools, uint64 for unsigned ones, as
+        in NumPy. 1 over no elements.
 
     Raises
     ------
@@ -163,17 +216,17 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     >>> reference.apply(ops.prod, np.float32([[1, 2, 3], [4, 5, 6]]), axis=1)
     array([  6., 120.], dtype=float32)
     """
-    return reduce("prod", x, axis, keepdims, widen=True)
+    return reduce("prod", x, axis, keepdims)
 
 
-@public("NumPy 2", "float32")
+@public("NumPy 2", "float int uint bool")
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the mean of elements over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32.
+        Of any dtype; integers and bools are computed in float64.
     axis : int or tuple of int, optional
         Which axes to reduce; without it, all.
     keepdims : bool
@@ -182,12 +235,12 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     Returns
     -------
     Value
-        float32; nan over no elements.
+        Of the same float dtype, or float64, as in NumPy; nan over no elements.
 
     Raises
     ------
     GraphError
-        For another dtype (NumPy would give float64), an axis out of range or named twice.
+        For an axis out of range or named twice.
 
     Examples
     --------
@@ -199,14 +252,14 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     return reduce("mean", x, axis, keepdims)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def max(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the largest element over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32, int32, int64 or bool.
+        Of any dtype.
     axis : int or tuple of int, optional
         Which axes to reduce; without it, all.
     keepdims : bool
@@ -232,14 +285,14 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     return reduce("max", x, axis, keepdims)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the smallest element over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32, int32, int64 or bool.
+        Of any dtype.
     axis : int or tuple of int, optional
         Which axes to reduce; without it, all.
     keepdims : bool
@@ -265,14 +318,14 @@ def min(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     return reduce("min", x, axis, keepdims)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     """Return the index of the largest element over `axis`.
 
     Parameters
     ----------
     x : Value
-        float32, int32, int64 or bool.
+        Of any dtype.
     axis : int, optional
         Which axis to search; without it, all elements in order.
     keepdims : bool
@@ -295,13 +348,103 @@ def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
     >>> reference.apply(ops.argmax, np.float32([.1, .5, .2, .9, .3]))
     array(3)
     """
-    value = one("argmax", x)
-    keep = flag("argmax", "keepdims", keepdims)
-    if axis is None:
-        flat = reshape(value, (value.size,))
-        index = node("argmax", [flat], {"axis": (0,), "keepdims": False}).outputs[0]
-        return reshape(index, (1,) * value.ndim) if keep else index
-    axes = check_axes(axis, value.ndim, "argmax")
-    if len(axes) != 1:
-        raise GraphError(f"argmax: axis must be one int or None, found {axis!r}")
-    return node("argmax", [value], {"axis": axes, "keepdims": keep}).outputs[0]
+    return index("argmax", x, axis, keepdims)
+
+
+@public("NumPy 2", "float int uint bool")
+def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
+    """Return the index of the smallest element over `axis`.
+
+    Parameters
+    ----------
+    x : Value
+        Of any dtype.
+    axis : int, optional
+        Which axis to search; without it, all elements in order.
+    keepdims : bool
+        Whether the searched axis stays, with length 1.
+
+    Returns
+    -------
+    Value
+        int64. Of equal elements the first counts, and nan counts as the smallest.
+
+    Raises
+    ------
+    GraphError
+        For an axis that is no int or out of range, or no elements to choose from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.argmin, np.float32([.1, .5, .2, .9, .3]))
+    array(0)
+    """
+    return index("argmin", x, axis, keepdims)
+
+
+@public("NumPy 2", "float int uint bool")
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
+    """Return whether an element over `axis` is not 0.
+
+    Parameters
+    ----------
+    x : Value
+        Of any dtype.
+    axis : int or tuple of int, optional
+        Which axes to reduce; without it, all.
+    keepdims : bool
+        Whether reduced axes stay, with length 1.
+
+    Returns
+    -------
+    Value
+        bool; False over no elements.
+
+    Raises
+    ------
+    GraphError
+        For an axis out of range or named twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.any, np.float32([[0, 1], [0, 0]]), axis=1)
+    array([ True, False])
+    """
+    return truth("any", x, axis, keepdims)
+
+
+@public("NumPy 2", "float int uint bool")
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Value:
+    """Return whether all elements over `axis` are not 0.
+
+    Parameters
+    ----------
+    x : Value
+        Of any dtype.
+    axis : int or tuple of int, optional
+        Which axes to reduce; without it, all.
+    keepdims : bool
+        Whether reduced axes stay, with length 1.
+
+    Returns
+    -------
+    Value
+        bool; True over no elements.
+
+    Raises
+    ------
+    GraphError
+        For an axis out of range or named twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.all, np.float32([[0, 1], [0, 0]]), axis=1)
+    array([False, False])
+    """
+    return truth("all", x, axis, keepdims)

@@ -7,7 +7,7 @@ from typing import Any
 from fastgraph.ir.graph import Value
 from fastgraph.ir.ops.arguments import convert, node, one, operands
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import BOOL, FLOAT32, check_dtype
+from fastgraph.ir.types import BOOL, FLOAT16, INT8, check_dtype, is_float
 
 __all__ = [
     "abs",
@@ -15,20 +15,31 @@ __all__ = [
     "ceil",
     "clip",
     "floor",
+    "isfinite",
+    "isinf",
+    "isnan",
     "negative",
+    "round",
     "sign",
     "square",
+    "trunc",
 ]
 
 
-@public("NumPy 2", "float32 int32 int64")
+def rounded(op: str, x: Any) -> Value:
+    """Build the rounding `op`, which leaves integers and bools as they are."""
+    value = one(op, x)
+    return node(op, [value]).outputs[0] if is_float(value.dtype) else value
+
+
+@public("NumPy 2", "float int uint")
 def negative(x: Any) -> Value:
     """Return ``-x``.
 
     Parameters
     ----------
     x : Value
-        float32, int32 or int64.
+        Floats or integers.
 
     Returns
     -------
@@ -50,14 +61,14 @@ def negative(x: Any) -> Value:
     return node("negative", [one("negative", x)]).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def abs(x: Any) -> Value:
     """Return the absolute value.
 
     Parameters
     ----------
     x : Value
-        float32, int32 or int64; bool is returned as it is.
+        Bools are returned as they are.
 
     Returns
     -------
@@ -80,14 +91,14 @@ def abs(x: Any) -> Value:
     return value if value.dtype == BOOL else node("abs", [value]).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint")
 def sign(x: Any) -> Value:
     """Return -1, 0 or 1 by the sign.
 
     Parameters
     ----------
     x : Value
-        float32, int32 or int64.
+        Floats or integers.
 
     Returns
     -------
@@ -109,14 +120,14 @@ def sign(x: Any) -> Value:
     return node("sign", [one("sign", x)]).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint bool")
 def square(x: Any) -> Value:
     """Return ``x * x``.
 
     Parameters
     ----------
     x : Value
-        float32, int32 or int64.
+        Floats or integers.
 
     Returns
     -------
@@ -135,17 +146,19 @@ def square(x: Any) -> Value:
     >>> reference.apply(ops.square, np.float32([3, -2]))
     array([9., 4.], dtype=float32)
     """
-    return node("square", [one("square", x)]).outputs[0]
+    value = one("square", x)
+    # As NumPy does for bools.
+    return node("square", [convert(value, INT8) if value.dtype == BOOL else value]).outputs[0]
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def floor(x: Any) -> Value:
     """Return the nearest integer not above `x`.
 
     Parameters
     ----------
     x : Value
-        float32; integers and bools are returned as they are.
+        Integers and bools are returned as they are.
 
     Returns
     -------
@@ -164,18 +177,17 @@ def floor(x: Any) -> Value:
     >>> reference.apply(ops.floor, np.float32([1.5, -1.5]))
     array([ 1., -2.], dtype=float32)
     """
-    value = one("floor", x)
-    return node("floor", [value]).outputs[0] if value.dtype == FLOAT32 else value
+    return rounded("floor", x)
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def ceil(x: Any) -> Value:
     """Return the nearest integer not below `x`.
 
     Parameters
     ----------
     x : Value
-        float32; integers and bools are returned as they are.
+        Integers and bools are returned as they are.
 
     Returns
     -------
@@ -194,18 +206,169 @@ def ceil(x: Any) -> Value:
     >>> reference.apply(ops.ceil, np.float32([1.5, -1.5]))
     array([ 2., -1.], dtype=float32)
     """
-    value = one("ceil", x)
-    return node("ceil", [value]).outputs[0] if value.dtype == FLOAT32 else value
+    return rounded("ceil", x)
 
 
-@public("NumPy 2", "float32 int32 int64")
+@public("NumPy 2", "float int uint bool")
+def trunc(x: Any) -> Value:
+    """Return the integer part of `x`, cut towards 0.
+
+    Parameters
+    ----------
+    x : Value
+        Integers and bools are returned as they are.
+
+    Returns
+    -------
+    Value
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For a dtype that it does not take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.trunc, np.float32([1.5, -1.5]))
+    array([ 1., -1.], dtype=float32)
+    """
+    return rounded("trunc", x)
+
+
+@public("NumPy 2", "float int uint bool")
+def round(x: Any) -> Value:
+    """Return the nearest integer; of two as near the even one.
+
+    Parameters
+    ----------
+    x : Value
+        Integers are returned as they are; bools become float16, as in NumPy.
+
+    Returns
+    -------
+    Value
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        For a dtype that it does not take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.round, np.float32([1.5, -1.5]))
+    array([ 2., -2.], dtype=float32)
+    """
+    value = one("round", x)
+    return convert(value, FLOAT16) if value.dtype == BOOL else rounded("round", value)
+
+
+def probe(op: str, comparison: str, x: Any) -> Value:
+    """Compare the magnitude with infinity; integers and bools are always finite."""
+    value = one(op, x)
+    if not is_float(value.dtype):
+        return node("equal" if op == "isfinite" else "not_equal", [value, value]).outputs[0]
+    return node(comparison, operands(op, abs(value), float("inf"))).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
+def isnan(x: Any) -> Value:
+    """Return whether `x` is not a number.
+
+    Parameters
+    ----------
+    x : Value
+
+    Returns
+    -------
+    Value
+        bool, of the shape of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.isnan, np.float32([1, np.nan, -np.inf]))
+    array([False,  True, False])
+    """
+    value = one("isnan", x)
+    return node("not_equal", [value, value]).outputs[0]
+
+
+@public("NumPy 2", "float int uint bool")
+def isinf(x: Any) -> Value:
+    """Return whether `x` is infinite.
+
+    Parameters
+    ----------
+    x : Value
+
+    Returns
+    -------
+    Value
+        bool, of the shape of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.isinf, np.float32([1, np.nan, -np.inf]))
+    array([False, False,  True])
+    """
+    return probe("isinf", "equal", x)
+
+
+@public("NumPy 2", "float int uint bool")
+def isfinite(x: Any) -> Value:
+    """Return whether `x` is neither infinite nor not a number.
+
+    Parameters
+    ----------
+    x : Value
+
+    Returns
+    -------
+    Value
+        bool, of the shape of `x`.
+
+    Raises
+    ------
+    GraphError
+        For what is no Value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastgraph.ir import ops, reference
+    >>> reference.apply(ops.isfinite, np.float32([1, np.nan, -np.inf]))
+    array([ True, False, False])
+    """
+    return probe("isfinite", "less", x)
+
+
+@public("NumPy 2", "float int uint")
 def clip(x: Any, min: Any = None, max: Any = None) -> Value:
     """Return `x` moved into the range from `min` to `max`.
 
     Parameters
     ----------
     x : Value
-        float32, int32 or int64.
+        Floats or integers.
     min, max : Value, number or numpy.ndarray, optional
         They broadcast with `x`; None is no limit.
 
@@ -217,7 +380,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Value:
     Raises
     ------
     GraphError
-        For shapes that do not broadcast, or dtypes whose result in NumPy is not supported.
+        For shapes that do not broadcast, or dtypes without a common one in NumPy.
 
     Examples
     --------
@@ -234,7 +397,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Value:
     return value
 
 
-@public("NumPy 2", "float32 int32 int64 bool")
+@public("NumPy 2", "float int uint bool")
 def astype(x: Any, dtype: Any) -> Value:
     """Return `x` converted to `dtype`.
 
@@ -242,13 +405,13 @@ def astype(x: Any, dtype: Any) -> Value:
     ----------
     x : Value
     dtype : dtype
-        float32, int32, int64 or bool.
+        One of bool, int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64.
 
     Returns
     -------
     Value
         Of the shape of `x`; itself where it has the dtype. Floats are cut towards 0; nan becomes 0
-        and what is out of range the nearest integer that is in it.
+        and what is out of range the nearest integer that is in it. Integers keep their low bits.
 
     Raises
     ------
