@@ -113,25 +113,35 @@ class Kernels:
     ----------
     codes : sequence of (str, str)
         Of each the source and the kernel's name in C++. Sources may define the same names.
-    common : str
-        The text that sources may begin with, compiled once.
+    headers : sequence of str
+        Texts that sources may begin with, each compiled once; all begin with the first.
     sanitize : bool
         Whether the compiler's sanitizers look on; the process then needs their library preloaded.
     """
 
     def __init__(
-        self, codes: Sequence[tuple[str, str]], common: str = "", sanitize: bool = False
+        self,
+        codes: Sequence[tuple[str, str]],
+        headers: Sequence[str] = (),
+        sanitize: bool = False,
     ) -> None:
-        bodies: dict[str, list[int]] = {}
+        bodies: dict[tuple[int, str], list[int]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         for source, entry in dict.fromkeys(codes):
-            body = source.removeprefix(common)
+            fitting = [i for i, header in enumerate(headers) if source.startswith(header)]
+            place = max(fitting, key=lambda i: len(headers[i]), default=-1)
+            body = source.removeprefix(headers[place]) if fitting else source
             number = self._numbers[source, entry] = len(self._numbers)
-            bodies.setdefault(body, []).append(number)
+            bodies.setdefault((place, body), []).append(number)
         names = list(self._numbers)
-        text = ['#include "words.h"', common]
-        for place, (body, numbers) in enumerate(bodies.items()):
-            text += [f"namespace source_{place} {{", body]
+        text = ['#include "words.h"', *headers[:1]]
+        for i, header in enumerate(headers[1:], 1):
+            text += [f"namespace header_{i} {{", header.removeprefix(headers[0]), "}"]
+        for place, ((header_place, body), numbers) in enumerate(bodies.items()):
+            text.append(f"namespace source_{place} {{")
+            if header_place > 0:
+                text.append(f"using namespace header_{header_place};")
+            text.append(body)
             text += [f"CUDA_HOST_ENTRY({number}, {names[number][1]})" for number in numbers]
             text.append("}")
         text.append(_STATICS)

@@ -8,8 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fastgraph.device.cuda.compile import compile_source
-from fastgraph.device.cuda.kernels import ARCHITECTURES
 from fastgraph.lower.cuda.text import source
 from tests.cuda_host import Fault, Guarded, Kernels, compiler
 
@@ -29,7 +27,7 @@ ONE = (1, 1, 1)
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
     common = source()
-    return Kernels([(common + TEXT, entry) for entry in ENTRIES], common)
+    return Kernels([(common + TEXT, entry) for entry in ENTRIES], [common])
 
 
 def test_every_half_widens_and_comes_back(kernels: Kernels) -> None:
@@ -160,9 +158,3 @@ def test_operands_are_aligned_as_asked(align: int) -> None:
     assert operand.address % align == 0
     assert align == 64 or operand.address % (2 * align)
     assert operand.untouched()
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_the_same_text_compiles_for_devices(arch: str) -> None:
-    for entry in ("product<bf16>", "product_tf32", "sums<f16>", "lanes", "faults"):
-        assert compile_source(source() + TEXT, entry, arch).image

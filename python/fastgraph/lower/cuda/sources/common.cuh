@@ -127,6 +127,17 @@ FG_DEVICE bf16 f32_to_bf16(f32 x) {
 #endif
   return y;
 }
+// Rounded once: by way of a float that is odd where it is not exact, no tie is made up.
+FG_DEVICE bf16 f64_to_bf16(f64 x) {
+#ifdef FG_HOST
+  f32 y = (f32)x;
+  if (fabs((f64)y) > fabs(x)) y = nextafterf(y, 0.0f);
+#else
+  f32 y = __double2float_rz(x);
+#endif
+  if (x == x && (f64)y != x) y = __uint_as_float(__float_as_uint(y) | 1);
+  return f32_to_bf16(y);
+}
 // Two numbers in one register, the first in its low half.
 FG_DEVICE u32 pack_f16(f32 low, f32 high) {
 #ifdef FG_HOST
@@ -154,6 +165,15 @@ struct Same {
 template <class A>
 struct Same<A, A> {
   static constexpr bool value = true;
+};
+
+template <bool, class A, class B>
+struct Choose {
+  typedef A type;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+  typedef B type;
 };
 
 // What a dtype is stored as, and computed in.
@@ -230,22 +250,35 @@ FG_DEVICE void check_aligned(const void *p, int bytes) {
   if ((uintptr_t)p % (uintptr_t)bytes) cuda_host::cuda_host_fail("a misaligned load or store");
 #endif
 }
-template <int N, class T>
+// N elements in pieces of C, whose bytes the address is a multiple of.
+template <int N, int C = N, class T>
 FG_DEVICE Vec<T, N> load(const T *p) {
-  typedef typename Raw<sizeof(T) * N>::type R;
+  typedef typename Raw<sizeof(T) * C>::type R;
+  static_assert(N % C == 0, "whole pieces");
   check_aligned(p, sizeof(R));
-  const R raw = *(const R *)p;
   Vec<T, N> x;
-  memcpy(&x, &raw, sizeof(R));
+#pragma unroll
+  for (int i = 0; i < N; i += C) {
+    const R raw = *(const R *)(p + i);
+    memcpy(x.v + i, &raw, sizeof(R));
+  }
   return x;
+}
+template <int C, class T, int N>
+FG_DEVICE void store(T *p, const Vec<T, N> &x) {
+  typedef typename Raw<sizeof(T) * C>::type R;
+  static_assert(N % C == 0, "whole pieces");
+  check_aligned(p, sizeof(R));
+#pragma unroll
+  for (int i = 0; i < N; i += C) {
+    R raw;
+    memcpy(&raw, x.v + i, sizeof(R));
+    *(R *)(p + i) = raw;
+  }
 }
 template <class T, int N>
 FG_DEVICE void store(T *p, const Vec<T, N> &x) {
-  typedef typename Raw<sizeof(T) * N>::type R;
-  check_aligned(p, sizeof(R));
-  R raw;
-  memcpy(&raw, &x, sizeof(R));
-  *(R *)p = raw;
+  store<N>(p, x);
 }
 
 // Combining values -------------------------------------------------------------------------------

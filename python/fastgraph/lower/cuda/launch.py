@@ -1,0 +1,91 @@
+"""Launches as lowerings make them: what kernels are given, how wide they load, what they cost."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from fastgraph.ir.graph import Value
+from fastgraph.lower.call import Temp
+from fastgraph.lower.cuda.call import Argument
+from fastgraph.lower.cuda.registry import WIDEST, Target
+
+__all__ = ["cost", "i32", "i64", "pieces", "pointers", "spread", "traffic"]
+
+# A big device, rough: used for policies of waiting, never for a result.
+FLOPS_PER_NS = 20_000.0
+BYTES_PER_NS = 3_000.0
+LAUNCH_NS = 500.0
+
+
+def cost(flops: float, nbytes: float) -> float:
+    """Nanoseconds that a launch with so much arithmetic and memory traffic takes, roughly."""
+    return LAUNCH_NS + max(flops / FLOPS_PER_NS, nbytes / BYTES_PER_NS)
+
+
+def pointers(outs: Sequence[Value | Temp], ins: Sequence[Value | Temp]) -> tuple[Argument, ...]:
+    """Return the addresses of all operands, outputs first, as arguments."""
+    return (*(("out", i) for i in range(len(outs))), *(("in", i) for i in range(len(ins))))
+
+
+def i32(number: int) -> Argument:
+    """Return `number` as an argument of four bytes."""
+    return ("value", struct.pack("<i", number))
+
+
+def i64(number: int) -> Argument:
+    """Return `number` as an argument of eight bytes."""
+    return ("value", struct.pack("<q", number))
+
+
+def traffic(values: Iterable[Value | Temp]) -> int:
+    """Return the bytes of all `values` together."""
+    total = 0
+    for value in values:
+        if isinstance(value, Temp):
+            total += value.nbytes
+        else:
+            total += value.size * value.dtype.itemsize
+    return total
+
+
+def pieces(wanted: int, itemsize: int, alignment: int = WIDEST, *steps: int) -> int:
+    """Return how many elements one load or store may take, a divisor of `wanted`.
+
+    Parameters
+    ----------
+    wanted : int
+        Elements that lie side by side, a power of two.
+    itemsize : int
+        Bytes of each.
+    alignment : int
+        What the address of the first of all is a multiple of.
+    *steps : int
+        Elements between those that a load may begin with.
+
+    Examples
+    --------
+    >>> pieces(8, 4), pieces(8, 2), pieces(4, 4, 16, 6), pieces(4, 4, 4)
+    (4, 8, 2, 1)
+    """
+    count = wanted
+    while count > 1 and (
+        count * itemsize > WIDEST
+        or (count * itemsize) > alignment
+        or any(step % count for step in steps)
+    ):
+        count //= 2
+    return count
+
+
+def spread(threads: int, target: Target, largest: int = 256) -> tuple[int, int]:
+    """Return blocks and threads a block for `threads` threads that need nothing of each other.
+
+    Few threads become small blocks, so that they reach many multiprocessors.
+    """
+    block = largest
+    while block > 64 and threads < 2 * block * target.multiprocessors:
+        block //= 2
+    block = min(block, ceil(threads / 32) * 32)
+    return ceil(threads / block), block

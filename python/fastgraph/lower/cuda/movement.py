@@ -1,0 +1,250 @@
+"""Movement on cuda: aliases where the bytes lie right already, else loops and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+from fastgraph.ir.graph import Node, Value
+from fastgraph.lower.call import Alias
+from fastgraph.lower.cpu.layout import broadcast_strides, collapse, row_major
+from fastgraph.lower.cuda.call import CudaCall, KernelCode
+from fastgraph.lower.cuda.launch import cost, pieces, pointers, traffic
+from fastgraph.lower.cuda.loop import Loop, Operand
+from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
+from fastgraph.lower.cuda.text import source
+
+__all__ = [
+    "BY_SIZE",
+    "lower_broadcast_to",
+    "lower_concat",
+    "lower_reshape",
+    "lower_slice",
+    "lower_transpose",
+]
+
+BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+"""What kernels that only move call elements of so many bytes."""
+
+# Elements that a block of tiles moves, where there is a lot and where there is little.
+TILE_AREA, SMALL_AREA = 4096, 1024
+TILE_SIDE = 64
+THREADS = 256
+# Inputs of one kernel of concat.
+MOST_PARTS = 128
+
+
+def _strided(
+    node: Node, strides: Sequence[int], offset: int, target: Target
+) -> list[CudaCall | Alias]:
+    """Read the input with `strides` and from element `offset` on, write the output densely."""
+    (read,), (out,) = node.inputs, node.outputs
+    if out.size == 0:
+        return []
+    itemsize = out.dtype.itemsize
+    sizes, (own, steps) = collapse(out.shape, [row_major(out.shape), strides])
+    if steps == own:
+        return [Alias(out, read, offset * itemsize)]
+    dense = [axis for axis in range(len(sizes) - 1) if steps[axis] == 1]
+    if dense and offset == 0 and steps[-1] > 1:
+        return [_tiles(node, sizes, own, steps, dense[-1], target)]
+    name = BY_SIZE[itemsize]
+    operand = Operand(read, name, tuple(steps), offset)
+    loop = Loop(node.op, tuple(sizes), tuple(own), (out,), (name,), (operand,), (), ("x0",))
+    return [loop.lower(target)]
+
+
+def _tiles(
+    node: Node, sizes: list[int], own: list[int], steps: list[int], axis: int, target: Target
+) -> CudaCall:
+    """Exchange axis `axis`, along which the input is dense, with the last, tile by tile."""
+    (read,), (out,) = node.inputs, node.outputs
+    itemsize = out.dtype.itemsize
+    size_a, size_l, out_step, in_step = sizes[axis], sizes[-1], own[axis], steps[-1]
+    outer = [i for i in range(len(sizes) - 1) if i != axis]
+    area = TILE_AREA if out.size >= TILE_AREA * target.multiprocessors else SMALL_AREA
+    area //= max(1, itemsize // 4)
+    # A short axis is in the tile as a whole, beside more of the other one.
+    side = min(TILE_SIDE, area // 32)
+    if size_a < side:
+        tile_a = _power_of_two(size_a)
+        tile_l = area // tile_a
+    else:
+        tile_l = min(side, _power_of_two(size_l))
+        tile_a = area // tile_l
+    width = min(max(1, 4 // itemsize), tile_a, tile_l)
+    starts = [size_a, size_l, out_step, in_step]
+    starts += [step for i in outer for step in (own[i], steps[i])]
+    width = pieces(width, itemsize, target.alignment(read), *starts)
+    name = BY_SIZE[itemsize]
+    places = [_place([sizes[i] for i in outer], [part[i] for i in outer]) for part in (steps, own)]
+    arguments = f"{name}, {width}, {tile_a}, {tile_l}, {size_a}, {size_l}, {out_step}, {in_step}"
+    text = (
+        "struct Outer {\n"
+        f"  static FG_DEVICE i64 from(i64 b) {{ return {places[0]}; }}\n"
+        f"  static FG_DEVICE i64 to(i64 b) {{ return {places[1]}; }}\n"
+        "};\n"
+        f"__global__ __launch_bounds__({THREADS}) "
+        f"void transpose({name} *out, const {name} *in) {{\n"
+        "  fg_trigger();\n"
+        "  fg_wait();\n"
+        f"  transpose_tile<{arguments}, Outer>(out, in);\n"
+        "}\n"
+    )
+    blocks = ceil(size_a / tile_a) * ceil(size_l / tile_l) * prod(sizes[i] for i in outer)
+    nbytes = 2 * out.nbytes
+    return CudaCall(
+        KernelCode(source("transpose") + text, "transpose", "transpose"),
+        node.outputs,
+        node.inputs,
+        (blocks, 1, 1),
+        (THREADS, 1, 1),
+        pointers(node.outputs, node.inputs),
+        nbytes=nbytes,
+        cost_ns=cost(0, nbytes),
+    )
+
+
+def _power_of_two(number: int) -> int:
+    """The first one that is not less."""
+    return 1 << (number - 1).bit_length()
+
+
+def _place(sizes: Sequence[int], steps: Sequence[int]) -> str:
+    """The offset of element ``b`` of axes of these sizes, walked with these steps."""
+    terms, inner = [], prod(sizes)
+    for size, step in zip(sizes, steps, strict=True):
+        inner //= size
+        terms.append(f"b / {inner} % {size} * {step}")
+    return " + ".join(terms) or "0"
+
+
+@lowers("reshape")
+def lower_reshape(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower reshape: the same bytes."""
+    return [Alias(node.outputs[0], node.inputs[0])]
+
+
+@lowers("transpose")
+def lower_transpose(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower transpose; an alias where only axes of size 1 move."""
+    strides = row_major(node.inputs[0].shape)
+    return _strided(node, [strides[axis] for axis in node.attrs["axes"]], 0, target)
+
+
+@lowers("slice")
+def lower_slice(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower slice; an alias where the elements lie side by side."""
+    strides = row_major(node.inputs[0].shape)
+    starts, steps = node.attrs["starts"], node.attrs["steps"]
+    offset = sum(start * stride for start, stride in zip(starts, strides, strict=True))
+    walk = [step * stride for step, stride in zip(steps, strides, strict=True)]
+    return _strided(node, walk, offset, target)
+
+
+@lowers("broadcast_to")
+def lower_broadcast_to(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower broadcast_to; an alias where nothing is repeated."""
+    out = node.outputs[0]
+    return _strided(node, broadcast_strides(node.inputs[0].shape, out.shape), 0, target)
+
+
+@lowers("concat")
+def lower_concat(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower concat: one launch for all inputs, an alias where only one has elements."""
+    out, axis = node.outputs[0], node.attrs["axis"]
+    parts = [value for value in node.inputs if value.size]
+    if not parts:
+        return []
+    if len(parts) == 1:
+        return [Alias(out, parts[0])]
+    rows, inner = prod(out.shape[:axis]), prod(out.shape[axis + 1 :])
+    start = 0
+    calls: list[CudaCall | Alias] = []
+    for first in range(0, len(parts), MOST_PARTS):
+        some = parts[first : first + MOST_PARTS]
+        widths = [value.shape[axis] * inner for value in some]
+        calls.append(_beside(out, some, widths, rows, start, out.shape[axis] * inner, target))
+        start += sum(widths)
+    return calls
+
+
+def _beside(
+    out: Value, parts: list[Value], widths: list[int], rows: int, start: int, pitch: int,
+    target: Target,
+) -> CudaCall:  # fmt: skip
+    """Copy rows of `parts` side by side into rows of `out`, from column `start` on."""
+    itemsize = out.dtype.itemsize
+    width = WIDEST // itemsize
+    total = sum(widths) * rows
+    while width > 1 and (
+        any(number % width for number in (*widths, start, pitch))
+        or total // width < 128 * target.multiprocessors
+    ):
+        width //= 2
+    vectors = total // width
+    unroll = 4 if vectors >= 8 * THREADS * target.multiprocessors else 1
+    name, across = BY_SIZE[itemsize], sum(widths) // width
+    parameters = [f"{name} *out", *(f"const {name} *in{k}" for k in range(len(parts)))]
+    ends = [sum(widths[: k + 1]) // width for k in range(len(parts))]
+    loads = []
+    for k, value in enumerate(parts):
+        piece = pieces(width, itemsize, target.alignment(value))
+        begin = ends[k - 1] if k else 0
+        own = widths[k] // width
+        place = f"((i64)row * {own} + (column - {begin})) * {width}"
+        loads.append(f"return load<{width}, {piece}>(in{k} + {place});")
+    held = f"Vec<{name}, {width}>"
+    text = "\n".join(
+        [
+            f"FG_DEVICE {held} part(i64 row, i64 column, {', '.join(parameters[1:])}) {{",
+            *_search(loads, ends, 0, len(parts)),
+            "}",
+            f"__global__ __launch_bounds__({THREADS}) void concat({', '.join(parameters)}) {{",
+            "  fg_trigger();",
+            f"  const i64 first = (i64)blockIdx.x * {THREADS * unroll} + threadIdx.x;",
+            "  fg_wait();",
+            f"  {held} held[{unroll}];",
+            "#pragma unroll",
+            f"  for (int u = 0; u < {unroll}; u++) {{",
+            f"    const i64 v = first + u * {THREADS};",
+            f"    if (v < {vectors}) held[u] = part(v / {across}, v % {across}, "
+            f"{', '.join(f'in{k}' for k in range(len(parts)))});",
+            "  }",
+            "#pragma unroll",
+            f"  for (int u = 0; u < {unroll}; u++) {{",
+            f"    const i64 v = first + u * {THREADS};",
+            f"    if (v < {vectors}) store(out + v / {across} * {pitch} + {start} + "
+            f"v % {across} * {width}, held[u]);",
+            "  }",
+            "}",
+            "",
+        ]
+    )
+    if total < 2**31 and rows * pitch < 2**31:
+        text = text.replace("i64", "u32")
+    nbytes = traffic(parts) * 2
+    return CudaCall(
+        KernelCode(source() + text, "concat", "concat"),
+        (out,),
+        tuple(parts),
+        (ceil(vectors / (THREADS * unroll)), 1, 1),
+        (THREADS, 1, 1),
+        pointers((out,), parts),
+        nbytes=nbytes,
+        cost_ns=cost(0, nbytes),
+    )
+
+
+def _search(loads: list[str], ends: list[int], first: int, last: int) -> list[str]:
+    """Statements that find the part of a column by halving, and load from it."""
+    if last - first == 1:
+        return [f"  {loads[first]}"]
+    middle = (first + last) // 2
+    return [
+        f"  if (column < {ends[middle - 1]}) {{",
+        *_search(loads, ends, first, middle),
+        "  } else {",
+        *_search(loads, ends, middle, last),
+        "  }",
+    ]

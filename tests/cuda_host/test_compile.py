@@ -1,0 +1,54 @@
+"""Every family of kernels compiles for each architecture that portable code is made for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastgraph.ir import ops
+from fastgraph.lower.cuda.text import source
+from tests.cuda_host.lowered import SMALL, Case
+
+pytestmark = pytest.mark.cuda
+
+ARCHITECTURES = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+
+
+def family(build: Callable[..., object], *shapes: tuple[int, ...]) -> Callable[[str], Case]:
+    arrays = tuple(np.zeros(shape, "f4") for shape in shapes)
+
+    def case(arch: str) -> Case:
+        target = replace(SMALL, arch=arch, capability=ARCHITECTURES[arch])
+        return Case("compiled", build, arrays, target)
+
+    return case
+
+
+FAMILIES = {
+    "region": family(lambda x, y: ops.gelu(x + y) ** 3 // 2, (64, 128), (128,)),
+    "transpose": family(lambda x: ops.transpose(x), (64, 128)),
+    "slice": family(lambda x: x[:, ::-2], (64, 128)),
+    "concat": family(lambda x, y: ops.concat([x, y]), (3, 8), (5, 8)),
+    "take": family(lambda x, i: ops.take(x, i.astype("int64")), (3, 8), (5,)),
+}
+
+
+# What the harness gives bodies of its own to.
+TEXT = source() + Path(__file__).with_name("kernels.cu").read_text()
+WORDS = ("product<bf16>", "product_tf32", "sums<f16>", "lanes", "faults", "double_to_half")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_families_compile(arch: str) -> None:
+    compile_source = importlib.import_module("fastgraph.device.cuda.compile").compile_source
+    codes = [call.code for case in FAMILIES.values() for call in case(arch).calls]
+    texts = [(code.source, code.entry) for code in codes] + [(TEXT, entry) for entry in WORDS]
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda text: compile_source(*text, arch), texts):
+            assert found.image
