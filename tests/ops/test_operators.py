@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 import fastgraph as fg
 from fastgraph import ops
 from fastgraph.ir.ops.registry import FUNCTIONS
+from tests.ops import cases, composed
 from tests.ops.agreement import EXACT, agree, graph_of
-from tests.ops.cases import CASES, restrided
+
+CASES = {**cases.CASES, **composed.CASES}
 
 # What rounding may add up to, in multiples of the table's bounds.
 SCALES = {
@@ -22,6 +24,7 @@ SCALES = {
     "layer_norm": 16.0,
     "rms_norm": 8.0,
     "power": 4.0,
+    "attention": 8.0,
 }
 
 
@@ -39,7 +42,7 @@ def test_operator(name, data):
     ]
     graph = graph_of(call, arrays, roles)
     given_ = {
-        f"x{i}": data.draw(restrided(array)) if role != "constant" else array
+        f"x{i}": data.draw(cases.restrided(array)) if role != "constant" else array
         for i, (array, role) in enumerate(zip(arrays, roles, strict=True))
     }
     for key, array in zip(given_, arrays, strict=True):

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.ops.fused_attention import fused_attention_attrs
 from fastgraph.ir.ops.registry import ELEMENTWISE
 from fastgraph.ir.types import Shape, broadcast
 from fastgraph.passes.patterns import Match, match_product, match_quotient
@@ -193,6 +194,15 @@ def norm(rewriter: Rewriter, node: Node, inputs: list[Value]) -> Value | None:
     return transposed(rewriter, node, found, back)
 
 
+def attention(rewriter: Rewriter, node: Node, inputs: list[Value]) -> Value | None:
+    """Say where the operands lie, which fusing may change."""
+    q, k, v = (value.shape for value in inputs[:3])
+    attrs = {**node.attrs, **fused_attention_attrs(q, k, v)}
+    if len(inputs) > 3:
+        attrs["mask"] = 3
+    return rewriter.emit(node, "fused_attention", inputs, attrs)
+
+
 def astype(rewriter: Rewriter, node: Node, inputs: list[Value]) -> Value | None:
     """Drop a conversion to the same dtype."""
     return inputs[0] if inputs[0].dtype == node.outputs[0].dtype else None
@@ -286,6 +296,7 @@ RULES: dict[str, Rule] = {
     "matmul": matmul,
     "layer_norm": norm,
     "rms_norm": norm,
+    "attention": attention,
     "astype": astype,
     "power": power,
     "multiply": multiply,

@@ -35,6 +35,7 @@ from fastgraph.ir.ops.arithmetic import (
     remainder,
     subtract,
 )
+from fastgraph.ir.ops.attention import attention
 from fastgraph.ir.ops.bitwise import (
     bitwise_and,
     bitwise_or,
@@ -126,6 +127,7 @@ __all__ = [
     "argmax",
     "argmin",
     "astype",
+    "attention",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",

@@ -71,6 +71,7 @@ CORNER_CASES: tuple[tuple[str, str], ...] = (
     ("max, min, argmax, argmin over no elements", "GraphError when written"),
     ("sum, prod, mean over no elements", "0, 1 and nan"),
     ("softmax of a row of only -inf", "nan"),
+    ("attention of a query that sees no key, or only scores of -inf", "0"),
     ("sign of nan", "nan"),
     (
         "sqrt, rsqrt, log, log2, log1p, arcsin, arccos, arccosh, arctanh beyond their domain",

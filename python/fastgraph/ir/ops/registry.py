@@ -6,6 +6,7 @@ import inspect
 
 from fastgraph.ir.opdef import FUNCTIONS, OPS, Function, OpDef
 from fastgraph.ir.ops.elementwise import ELEMENTWISE
+from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
 from fastgraph.ir.ops.lowered import ACTIVATIONS, PANEL, Instr, packed_size
 from fastgraph.ir.ops.numerics import CORNER_CASES
 
@@ -16,9 +17,11 @@ __all__ = [
     "FUNCTIONS",
     "OPS",
     "PANEL",
+    "AttentionSizes",
     "Function",
     "Instr",
     "OpDef",
+    "Place",
     "corner_cases",
     "packed_size",
     "table",

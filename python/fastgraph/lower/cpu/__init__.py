@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from fastgraph.lower.cpu import elementwise, matmul, movement, normalization, reduction
+from fastgraph.lower.cpu import attention, elementwise, matmul, movement, normalization, reduction
 from fastgraph.lower.cpu.registry import LOWERINGS, Target
 
-__all__ = ["LOWERINGS", "Target", "elementwise", "matmul", "movement", "normalization", "reduction"]
+__all__ = [
+    "LOWERINGS",
+    "Target",
+    "attention",
+    "elementwise",
+    "matmul",
+    "movement",
+    "normalization",
+    "reduction",
+]
