@@ -24,7 +24,7 @@ SCALES = {
     "layer_norm": 16.0,
     "rms_norm": 8.0,
     "power": 4.0,
-    "attention": 8.0,
+    "attention": 40.0,
 }
 
 

@@ -186,11 +186,20 @@ FG_INLINE void add_values(const Attention &a, const Scratch &s, float *sums, int
   }
 }
 
+// A row of a unit, and the step to the next one.
+struct Row {
+  int64_t head, query;
+  void advance(const Attention &a) {
+    if (++query == a.queries) query = 0, head++;
+  }
+};
+
 struct Unit {
   const float *q, *k, *v;  // of this batch, k and v of this key head
   const char *mask;        // of this batch
   float *out;
-  int64_t first_head, row, rows;  // the rows are queries of heads from first_head on
+  Row first;
+  int64_t rows;
 };
 
 FG_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -214,13 +223,16 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
     }
   }
   const int64_t mask_item = a.mask_kind == BOOL_MASK ? 1 : 4;
+  Row next = u.first;
   for (int64_t r = 0; r < u.rows; r += TILE_ROWS) {
     const int64_t rows = least(TILE_ROWS, u.rows - r);
-    int64_t begin = n, end = 0;
-    for (int64_t i = 0; i < rows; i++) {
-      const int64_t query = (u.row + r + i) % a.queries;
-      begin = least(begin, most(0, first_key(a, query) - key));
-      end = most(end, least(n, end_key(a, query) - key));
+    int64_t from[TILE_ROWS], to[TILE_ROWS], begin = n, end = 0;
+    const Row first = next;
+    for (int64_t i = 0; i < rows; i++, next.advance(a)) {
+      from[i] = least(n, most(0, first_key(a, next.query) - key));
+      to[i] = most(from[i], least(n, end_key(a, next.query) - key));
+      begin = least(begin, from[i]);
+      end = most(end, to[i]);
     }
     if (end <= begin) continue;  // These rows see none of the keys.
     const float *q = s.q + r * a.length;
@@ -241,16 +253,13 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
         NARROW_TILES[rows](t);
       }
     }
-    for (int64_t i = 0; i < rows; i++) {
-      const int64_t row = u.row + r + i, query = row % a.queries;
-      const int64_t head = u.first_head + row / a.queries;
+    Row row = first;
+    for (int64_t i = 0; i < rows; i++, row.advance(a)) {
       float *scores = s.scores + i * a.key_tile, *sums = s.sums + (r + i) * a.value_width;
       const char *mask =
-          u.mask + (head * a.mask_head + query * a.mask_row + key * a.mask_key) * mask_item;
-      const int64_t from = least(n, most(0, first_key(a, query) - key));
-      const int64_t to = most(from, least(n, end_key(a, query) - key));
+          u.mask + (row.head * a.mask_head + row.query * a.mask_row + key * a.mask_key) * mask_item;
       const float before = s.largest[r + i];
-      const float largest = finish_scores(a, scores, n, from, to, mask);
+      const float largest = finish_scores(a, scores, n, from[i], to[i], mask);
       const float now = largest > before ? largest : before;
       const float added = exponentials(scores, n, now == LOWEST ? 0.0f : now);
       s.largest[r + i] = now;
@@ -269,24 +278,25 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
 void attend(const Attention &a, const Scratch &s, const Unit &u) {
   const float scale = float_of(a.scale);
   int64_t begin = a.keys, end = 0;
-  for (int64_t r = 0; r < u.rows; r++) {
-    const int64_t row = u.row + r, query = row % a.queries;
-    const float *q = u.q + (u.first_head + row / a.queries) * a.q.head + query * a.q.row;
-    for (int64_t d = 0; d < a.length; d++) s.q[r * a.length + d] = q[d] * scale;
+  Row row = u.first;
+  for (int64_t r = 0; r < u.rows; r++, row.advance(a)) {
+    const float *from = u.q + row.head * a.q.head + row.query * a.q.row;
+    float *q = s.q + r * a.length;
+    _Pragma("GCC ivdep") for (int64_t d = 0; d < a.length; d++) q[d] = from[d] * scale;
     s.largest[r] = LOWEST;
     s.total[r] = 0.0f;
-    begin = least(begin, first_key(a, query));
-    end = most(end, end_key(a, query));
+    begin = least(begin, first_key(a, row.query));
+    end = most(end, end_key(a, row.query));
   }
   memset(s.sums, 0, (size_t)(u.rows * a.value_width) * sizeof(float));
   for (int64_t key = begin / a.key_tile * a.key_tile; key < end; key += a.key_tile)
     attend_tile(a, s, u, key, least(a.key_tile, a.keys - key));
-  for (int64_t r = 0; r < u.rows; r++) {
-    const int64_t row = u.row + r, query = row % a.queries;
-    float *out = u.out + (u.first_head + row / a.queries) * a.out.head + query * a.out.row;
+  row = u.first;
+  for (int64_t r = 0; r < u.rows; r++, row.advance(a)) {
+    float *out = u.out + row.head * a.out.head + row.query * a.out.row;
     const float *sums = s.sums + r * a.value_width, total = s.total[r];
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;
-    for (int64_t c = 0; c < a.value_length; c++) out[c] = sums[c] * factor;
+    _Pragma("GCC ivdep") for (int64_t c = 0; c < a.value_length; c++) out[c] = sums[c] * factor;
   }
 }
 
@@ -312,9 +322,9 @@ void attention(const fg_call *call) {
     u.v = v + batch * a.v.batch + head * a.v.head;
     u.mask = mask + (mask ? batch * a.mask_batch * mask_item : 0);
     u.out = (float *)call->args[0] + batch * a.out.batch;
-    u.first_head = head * group;
-    u.row = tile * a.row_tile;
-    u.rows = least(a.row_tile, rows - u.row);
+    const int64_t row = tile * a.row_tile;
+    u.first = {head * group + row / a.queries, row % a.queries};
+    u.rows = least(a.row_tile, rows - row);
     attend(a, scratch, u);
   }
 }
