@@ -13,7 +13,8 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import as_value, flag, float_only, integers, node, number, owner
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.types import BOOL, FLOAT32, Shape, Spec, broadcast
+from fastgraph.ir.ops.numerics import convert
+from fastgraph.ir.types import BOOL, Shape, Spec, broadcast, is_float
 
 __all__ = ["attention", "attention_of", "check_mask", "check_score"]
 
@@ -57,8 +58,11 @@ def infer(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Take q, k, v and perhaps a mask, each of four axes: batch, heads, positions, elements."""
     (q, dtype), (k, _), (v, _) = inputs[:3]
     for name, (shape, found) in zip("qkv", inputs[:3], strict=True):
-        if found != FLOAT32:
-            raise GraphError(f"attention: {name} must be float32, found {found.name}; use astype")
+        if found != dtype or not is_float(dtype):
+            raise GraphError(
+                f"attention: q, k and v must be of one float dtype, q is {dtype.name} and {name} "
+                f"{found.name}; use astype"
+            )
         if len(shape) != 4:
             raise GraphError(
                 f"attention: {name} must have four axes (batch, heads, positions, elements), found "
@@ -104,13 +108,13 @@ def attention_of(q: Array, k: Array, v: Array, mask: Array | None, attrs: Attrs)
         if mask is not None and mask.dtype == np.bool_:
             seen = seen & mask
         elif mask is not None:
-            scores = scores + mask
+            scores = scores + mask.astype(np.float64)
         scores = np.where(seen, scores, -np.inf)
         largest = np.max(scores, axis=3, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - np.where(np.isneginf(largest), 0.0, largest))
         total = np.sum(weights, axis=3, keepdims=True)
         weights = weights / np.where(total == 0.0, 1.0, total)
-        return np.asarray(np.matmul(weights, v_of).astype(q.dtype))
+        return convert(np.matmul(weights, v_of), q.dtype)
 
 
 def reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
@@ -122,7 +126,7 @@ def reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
 register("attention", "attention", infer, reference)
 
 
-@public("ONNX", "float32")
+@public("ONNX", "float")
 def attention(
     q: Any,
     k: Any,
@@ -178,7 +182,7 @@ def attention(
     array([[0., 3., 3.]], dtype=float32)
     """
     graph = owner("attention", (q, k, v, mask))
-    values = [*float_only("attention", *(as_value("attention", graph, one) for one in (q, k, v)))]
+    values = float_only("attention", *(as_value("attention", graph, one) for one in (q, k, v)))
     if mask is not None:
         values.append(as_value("attention", graph, mask))
     if any(value.ndim != 4 for value in values[:3]):  # Only to read the sizes; `infer` says it.

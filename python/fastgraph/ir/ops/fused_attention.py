@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph.errors import GraphError
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.attention import attention_of, check_mask, check_score
-from fastgraph.ir.types import FLOAT32, Spec
+from fastgraph.ir.types import Spec, is_float
 
 __all__ = ["AttentionSizes", "Place", "fused_attention_attrs"]
 
@@ -81,8 +81,8 @@ def infer(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     check_score("fused_attention", attrs)
     dtype = inputs[attrs["q"].input][1]
     for i, (_, found) in enumerate(inputs):
-        if i != mask and (found != dtype or found != FLOAT32):
-            raise GraphError(f"fused_attention: input {i} must be float32, found {found.name}")
+        if i != mask and (found != dtype or not is_float(found)):
+            raise GraphError(f"fused_attention: input {i} is {found.name}, q is {dtype.name}")
     for name in "qkv":
         place = attrs[name]
         whole = extents(sizes, name)
