@@ -20,8 +20,10 @@ pytestmark = pytest.mark.cuda
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 
 
-def family(build: Callable[..., object], *shapes: tuple[int, ...]) -> Callable[[str], Case]:
-    arrays = tuple(np.zeros(shape, "f4") for shape in shapes)
+def family(
+    build: Callable[..., object], *shapes: tuple[int, ...], dtype: str = "f4"
+) -> Callable[[str], Case]:
+    arrays = tuple(np.zeros(shape, dtype) for shape in shapes)
 
     def case(arch: str) -> Case:
         target = replace(SMALL, arch=arch, capability=ARCHITECTURES[arch])
@@ -35,6 +37,10 @@ FAMILIES = {
     "transpose": family(lambda x: ops.transpose(x), (64, 128)),
     "slice": family(lambda x: x[:, ::-2], (64, 128)),
     "concat": family(lambda x, y: ops.concat([x, y]), (3, 8), (5, 8)),
+    "matmul": family(lambda x, w, b: ops.gelu(x @ w + b), (64, 128), (128, 36), (36,)),
+    "matmul, long": family(lambda x, w: x @ w, (16, 4096), (4096, 16)),
+    "matmul f16": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f2"),
+    "matmul f64": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f8"),
     "take": family(lambda x, i: ops.take(x, i.astype("int64")), (3, 8), (5,)),
 }
 

@@ -140,7 +140,7 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
             refused.append(f"{node.name} ({node.op}): not on {recorder.where}")
             continue
         try:
-            lowered.add(node, recorder.lower(node, lowered.roots))
+            lowered.add(node, recorder.lower(node, lowered))
         except CompileError as error:
             refused.append(str(error))
     if refused:

@@ -39,8 +39,8 @@ class Recorder(ABC):
         """Mapping of str to callable: what lowers which operator."""
 
     @abstractmethod
-    def lower(self, node: Node, roots: Roots) -> list[Any]:
-        """Return the calls of a node; `roots` tells where earlier values lie."""
+    def lower(self, node: Node, lowered: Lowered) -> list[Any]:
+        """Return the calls of a node; `lowered` tells where earlier values lie."""
 
     @abstractmethod
     def finish(self, lowered: Lowered) -> None:

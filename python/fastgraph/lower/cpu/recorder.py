@@ -36,7 +36,7 @@ class HostRecorder(Recorder):
         """Mapping of str to callable: what lowers which operator."""
         return LOWERINGS
 
-    def lower(self, node: Node, roots: Roots) -> list[Any]:
+    def lower(self, node: Node, lowered: Lowered) -> list[Any]:
         """Return the calls of a node."""
         return LOWERINGS[node.op](node, self.target)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastgraph.lower.cuda import elementwise, indexing, movement
+from fastgraph.lower.cuda import elementwise, indexing, matmul, movement
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
 
-__all__ = ["LOWERINGS", "Target", "elementwise", "indexing", "movement"]
+__all__ = ["LOWERINGS", "Target", "elementwise", "indexing", "matmul", "movement"]

@@ -42,9 +42,10 @@ class CudaRecorder(Recorder):
         """Mapping of str to callable: what lowers which operator."""
         return LOWERINGS
 
-    def lower(self, node: Node, roots: Roots) -> list[Any]:
+    def lower(self, node: Node, lowered: Lowered) -> list[Any]:
         """Return the calls of a node."""
-        return list(LOWERINGS[node.op](node, replace(self.target, roots=roots)))
+        target = replace(self.target, roots=lowered.roots, is_set=lowered.is_set)
+        return list(LOWERINGS[node.op](node, target))
 
     def finish(self, lowered: Lowered) -> None:
         """Add the nodes that bring inputs in and outputs out."""

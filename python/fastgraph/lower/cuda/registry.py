@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from fastgraph.ir.graph import Node, Value
@@ -34,6 +34,8 @@ class Target:
         Whether products of float32 may be computed with ten bits of their fractions.
     roots : Roots
         Where the values of the graph lie that have been lowered so far.
+    is_set : set of Node
+        The nodes of the set program.
     """
 
     arch: str
@@ -43,6 +45,7 @@ class Target:
     l2_bytes: int
     tf32: bool = False
     roots: Roots = field(default_factory=Roots, repr=False, compare=False)
+    is_set: Set[Node] = field(default=frozenset(), repr=False, compare=False)
 
     def alignment(self, value: Value) -> int:
         """Return the power of two, up to 16, that divides the address of an input of a node.
@@ -51,6 +54,18 @@ class Target:
         """
         _, offset = self.roots.of(value)
         return min(offset & -offset, WIDEST) if offset else WIDEST
+
+    def is_constant(self, value: Value, reader: Node) -> bool:
+        """Whether nobody writes `value` while the program runs that `reader` is in.
+
+        Such a value may be read before ``fg_wait()``.
+        """
+        root, _ = self.roots.of(value)
+        if not isinstance(root, Value):
+            return False
+        if root.node.op in ("param", "constant"):
+            return True
+        return root.node in self.is_set and reader not in self.is_set
 
 
 Lowering = Callable[[Node, Target], list[CudaCall | Alias]]

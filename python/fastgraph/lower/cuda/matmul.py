@@ -1,0 +1,325 @@
+"""Matrix products on cuda: which kernel, which tile, how K is cut."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastgraph.errors import CompileError
+from fastgraph.ir.graph import Node, Value
+from fastgraph.lower.call import Alias, Temp
+from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
+from fastgraph.lower.cuda.registry import Target, lowers
+from fastgraph.lower.cuda.text import source
+from fastgraph.lower.cuda.tiles import MMA, SIMT, MmaTile, Shape, SimtTile, choose
+from fastgraph.lower.strides import broadcast_strides, collapse
+
+__all__ = ["lower_fused_matmul"]
+
+# As in sources/matmul.cuh.
+MAX_BATCH_DIMS = 8
+COMBINE_THREADS = 256
+# Block and step of matmul_plain.cu.
+PLAIN = 64
+PLAIN_STEP = 16
+
+
+class Activation(enum.IntEnum):
+    """What is applied to the sums; the numbers are those of sources/matmul.cuh."""
+
+    none = 0
+    relu = 1
+    gelu = 2
+    gelu_tanh = 3
+    silu = 4
+    sigmoid = 5
+    tanh = 6
+
+
+class Residual(enum.IntEnum):
+    """Where the residual is added; the numbers are those of sources/matmul.cuh."""
+
+    none = 0
+    before = 1
+    after = 2
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product and its end, as all kernels of the family are told of it.
+
+    Attributes
+    ----------
+    shape : Shape
+    x_transposed, w_transposed : bool
+        Whether x lies as [K, M], w as [N, K].
+    batch : tuple of (int, int, int)
+        Size, and steps of x and w in elements, of each axis before the last two.
+    end : str
+        The last template arguments: whether there is a bias, activation, residual.
+    operands : tuple of Value
+        x, w, and those of the end.
+    bias, residual : Argument
+    wide : bool
+        Whether four elements of a row can be moved at once at the end.
+    """
+
+    node: Node
+    dtype: str
+    shape: Shape
+    x_transposed: bool
+    w_transposed: bool
+    batch: tuple[tuple[int, int, int], ...]
+    end: str
+    operands: tuple[Value, ...]
+    bias: Argument
+    residual: Argument
+    wide: bool
+    inplace: tuple[tuple[int, int], ...]
+
+    @property
+    def y(self) -> Value:
+        """The result."""
+        return self.node.outputs[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all operands, once."""
+        return traffic((self.y, *self.operands))
+
+    @property
+    def batch_words(self) -> Argument:
+        """The struct Batch."""
+        words = np.zeros(1, BATCH)
+        words["rank"] = len(self.batch)
+        for i, (size, x, w) in enumerate(self.batch):
+            words["size"][0, i], words["x"][0, i], words["w"][0, i] = size, x, w
+        return "value", words.tobytes()
+
+
+BATCH = np.dtype(
+    [
+        ("rank", "i4"),
+        ("size", "i4", MAX_BATCH_DIMS),
+        ("x", "i8", MAX_BATCH_DIMS),
+        ("w", "i8", MAX_BATCH_DIMS),
+    ],
+    align=True,
+)
+NOTHING: Argument = ("value", bytes(8))
+"""The address of an operand that is not there."""
+
+
+def text(*families: str) -> str:
+    """The source of kernels of the family."""
+    return source("elementwise.cuh", "matmul.cuh", *families)
+
+
+def flag(value: bool) -> str:
+    """A bool as a template argument."""
+    return "true" if value else "false"
+
+
+def describe(node: Node, target: Target) -> Product:
+    """Read attributes and shapes."""
+    attrs, y = node.attrs, node.outputs[0]
+    x, w = node.inputs[:2]
+    m, n, k = y.shape[-2], int(attrs["n"]), int(attrs["k"])
+    sizes, (x_steps, w_steps) = collapse(
+        y.shape[:-2],
+        [
+            [step * m * k for step in broadcast_strides(x.shape[:-2], y.shape[:-2])],
+            [step * k * n for step in broadcast_strides(w.shape[:-2], y.shape[:-2])],
+        ],
+    )
+    if len(sizes) > MAX_BATCH_DIMS:
+        raise CompileError(
+            f"matmul {node.name!r} ({node.site}): operands of shapes {x.shape} and {w.shape} "
+            f"broadcast along {len(sizes)} separate batch dimensions, at most {MAX_BATCH_DIMS} are "
+            "supported; broadcast_to one of them first"
+        )
+    x_transposed = bool(attrs["transpose_a"])
+    if len(sizes) == 1 and x_steps[0] == m * k and w_steps[0] == 0 and not x_transposed:
+        # One w for all: the matrices of x are rows of one.
+        m, sizes, x_steps = m * sizes[0], [1], [0]
+    matrices = math.prod(sizes)
+
+    extras = [node.inputs[attrs[name]] for name in ("bias", "residual") if attrs[name] is not None]
+    activation = Activation[attrs["activation"] or "none"]
+    place = Residual.none
+    if attrs["residual"] is not None:
+        place = Residual.before if attrs["residual_first"] else Residual.after
+    has_bias = attrs["bias"] is not None
+    residual_at = 2 + has_bias
+    alone = place and sum(v is node.inputs[attrs["residual"]] for v in node.inputs) == 1
+    step = 4 * y.dtype.itemsize
+    return Product(
+        node=node,
+        dtype=ctype(y.dtype),
+        shape=Shape(matrices, m, n, k),
+        # A single row or column is contiguous either way.
+        x_transposed=x_transposed and m > 1 and k > 1,
+        w_transposed=bool(attrs["transpose_b"]) and n > 1 and k > 1,
+        batch=tuple(zip(sizes, x_steps, w_steps, strict=True)) if matrices > 1 else (),
+        end=f"{flag(has_bias)}, {activation:d}, {place:d}",
+        operands=(x, w, *extras),
+        bias=("in", 2) if has_bias else NOTHING,
+        residual=("in", residual_at) if place else NOTHING,
+        wide=n % 4 == 0 and all(target.alignment(v) % min(step, 16) == 0 for v in extras),
+        inplace=((0, residual_at),) if alone else (),
+    )
+
+
+def aligned_bytes(value: Value, extent: int, target: Target) -> int:
+    """How many bytes of `value`, whose rows are `extent` long, can be copied at once: up to 16."""
+    row = extent * value.dtype.itemsize
+    return min(target.alignment(value), row & -row or 16)
+
+
+@lowers("fused_matmul")
+def lower_fused_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """act(x @ w + bias [+ residual]) [+ residual]."""
+    if 0 in node.outputs[0].shape:
+        return []
+    product = describe(node, target)
+    if product.dtype in ("f16", "bf16"):
+        return in_tiles(product, "matmul_mma", MMA, target)
+    if product.dtype == "f32":
+        return in_tiles(product, "matmul_simt", SIMT, target)
+    return [plain(product)]
+
+
+def in_tiles(
+    product: Product,
+    kernel: str,
+    tiles: tuple[MmaTile, ...] | tuple[SimtTile, ...],
+    target: Target,
+) -> list[CudaCall | Alias]:
+    """Tiles whose operands are copied ahead; K is cut where there are few of them."""
+    shape, (x, w) = product.shape, product.operands[:2]
+    smallest = 2 if kernel == "matmul_mma" else 4
+    x_bytes = aligned_bytes(x, shape.m if product.x_transposed else shape.k, target)
+    w_bytes = aligned_bytes(w, shape.k if product.w_transposed else shape.n, target)
+    if kernel == "matmul_simt":
+        # Between one element and four nothing is gained.
+        x_bytes, w_bytes = (16 if found == 16 else 4 for found in (x_bytes, w_bytes))
+    assert min(x_bytes, w_bytes) >= smallest, "addresses are multiples of an element"
+    tile, k_part, splits = choose(tiles, shape, target.multiprocessors, target.max_shared_bytes)
+    count = shape.matrices * shape.m * shape.n
+    partial = Temp(4 * splits * count, "parts of K") if splits > 1 else None
+    # In parts nothing of the end is done, so that one kernel serves all ends.
+    end = "false, 0, 0" if partial else product.end
+    dtype = "" if kernel == "matmul_simt" else f"{product.dtype}, "
+    entry = f"{kernel}<{dtype}{template(tile)}, " + ", ".join(
+        [
+            flag(product.x_transposed),
+            flag(product.w_transposed),
+            f"{x_bytes}, {w_bytes}, {flag(partial is not None)}, {end}>",
+        ]
+    )
+    places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
+    result: tuple[Argument, Argument] = (NOTHING, ("out", 0))
+    call = CudaCall(
+        KernelCode(text("tiles.cuh", kernel), entry, "matmul"),
+        (partial or product.y,),
+        product.operands[:2] if partial else product.operands,
+        (places, splits, 1),
+        (tile.threads, 1, 1),
+        (
+            result[0] if partial else result[1],
+            ("in", 0),
+            ("in", 1),
+            NOTHING if partial else product.bias,
+            NOTHING if partial else product.residual,
+            result[1] if partial else result[0],
+            *(i32(size) for size in (shape.m, shape.n, shape.k, k_part)),
+            i64(shape.matrices),
+            i32(target.is_constant(w, product.node)),
+            i32(shape.n % 4 == 0 if partial else product.wide),
+            product.batch_words,
+        ),
+        shared_bytes=tile.shared_bytes,
+        inplace=() if partial else product.inplace,
+        flops=shape.flops,
+        nbytes=product.nbytes,
+        label="matmul",
+        cost_ns=cost(shape.flops, product.nbytes),
+    )
+    return [call, combine(product, partial, splits)] if partial else [call]
+
+
+def template(tile: MmaTile | SimtTile) -> str:
+    """The first template arguments of a kernel, from block to stages."""
+    if isinstance(tile, SimtTile):
+        return ", ".join(map(str, tile[:7]))
+    return ", ".join(map(str, tile[:6]))
+
+
+def combine(product: Product, partial: Temp, splits: int) -> CudaCall:
+    """Add the parts of K up, and do the end of the product."""
+    count = product.shape.matrices * product.shape.m * product.shape.n
+    extras = product.operands[2:]
+    moved: dict[Argument, Argument] = {("in", 2): ("in", 1), ("in", 3): ("in", 2)}
+    each = COMBINE_THREADS * (4 if product.wide else 1)
+    nbytes = traffic((partial, product.y, *extras))
+    return CudaCall(
+        KernelCode(
+            text(),
+            f"matmul_combine<{product.dtype}, {product.end}, {flag(product.wide)}>",
+            "matmul",
+        ),
+        (product.y,),
+        (partial, *extras),
+        (-(-count // each), 1, 1),
+        (COMBINE_THREADS, 1, 1),
+        (
+            ("out", 0),
+            ("in", 0),
+            moved.get(product.bias, product.bias),
+            moved.get(product.residual, product.residual),
+            i64(count),
+            i32(product.shape.n),
+            i32(splits),
+        ),
+        inplace=tuple((out, source - 1) for out, source in product.inplace),
+        nbytes=nbytes,
+        label="matmul, parts of K",
+        cost_ns=cost(0, nbytes),
+    )
+
+
+def plain(product: Product) -> CudaCall:
+    """Tiles of a dtype that has no kernel of its own."""
+    shape = product.shape
+    places = shape.matrices * -(-shape.m // PLAIN) * -(-shape.n // PLAIN)
+    layout = f"{flag(product.x_transposed)}, {flag(product.w_transposed)}"
+    return CudaCall(
+        KernelCode(
+            text("matmul_plain"),
+            f"matmul_plain<{product.dtype}, {PLAIN}, {PLAIN_STEP}, {layout}, {product.end}>",
+            "matmul",
+        ),
+        (product.y,),
+        product.operands,
+        (places, 1, 1),
+        (PLAIN * PLAIN // 16, 1, 1),
+        (
+            ("out", 0),
+            ("in", 0),
+            ("in", 1),
+            product.bias,
+            product.residual,
+            *(i32(size) for size in (shape.m, shape.n, shape.k)),
+            product.batch_words,
+        ),
+        inplace=product.inplace,
+        flops=shape.flops,
+        nbytes=product.nbytes,
+        label="matmul",
+        cost_ns=cost(shape.flops, product.nbytes),
+    )

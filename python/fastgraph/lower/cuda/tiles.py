@@ -1,0 +1,151 @@
+"""The tiles of matrix products, and which of them suits a product: one table, to be tuned.
+
+The choice looks at the shape and the GPU alone, so a graph gives the same bits on every run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+__all__ = ["MMA", "SIMT", "Choice", "MmaTile", "Shape", "SimtTile", "choose"]
+
+# Parts of K that are tried; more would cost more to add up than they bring.
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+# Adding parts up: the second launch, and bytes per ns in and out of the second-level cache.
+COMBINE_NS = 1200.0
+COMBINE_BYTES_PER_NS = 2500.0
+# What a block costs before its first and after its last step.
+BLOCK_NS = 1200.0
+
+
+class Shape(NamedTuple):
+    """`matrices` products of [m, k] by [k, n]."""
+
+    matrices: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.matrices * self.m * self.n * self.k
+
+
+class MmaTile(NamedTuple):
+    """A tile of matmul_mma.cu: block, step along K, warps, tiles under way, and its speed.
+
+    `blocks` fit on a multiprocessor, which then does `flops_per_ns`; one step takes at least
+    `step_ns`, however little else there is to do.
+    """
+
+    bm: int
+    bn: int
+    bk: int
+    warps_m: int
+    warps_n: int
+    stages: int
+    blocks: int
+    flops_per_ns: float
+    step_ns: float
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: operands, then sums on their way out."""
+        return max(self.stages * (self.bm + self.bn) * self.bk * 2, self.bm * (self.bn + 8) * 4)
+
+
+class SimtTile(NamedTuple):
+    """A tile of matmul_simt.cu: block, step along K, sums of a thread, tiles under way, speed."""
+
+    bm: int
+    bn: int
+    bk: int
+    tm: int
+    tn: int
+    stages: int
+    blocks: int
+    flops_per_ns: float
+    step_ns: float
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.bm // self.tm * (self.bn // self.tn)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory: operands, whose rows along K are four longer, then sums."""
+        return max(self.stages * (self.bm + self.bn) * (self.bk + 4), self.bm * (self.bn + 4)) * 4
+
+
+MMA = (
+    MmaTile(128, 256, 32, 2, 4, 4, 1, 4600.0, 340.0),
+    MmaTile(256, 128, 32, 4, 2, 4, 1, 4600.0, 340.0),
+    MmaTile(128, 128, 32, 2, 2, 4, 2, 4200.0, 260.0),
+    MmaTile(128, 64, 64, 2, 2, 3, 3, 3600.0, 320.0),
+    MmaTile(64, 128, 64, 2, 2, 3, 3, 3600.0, 320.0),
+    MmaTile(64, 64, 64, 2, 2, 4, 3, 2900.0, 240.0),
+    MmaTile(32, 64, 64, 2, 2, 4, 4, 2000.0, 200.0),
+    MmaTile(64, 32, 64, 2, 2, 4, 4, 2000.0, 200.0),
+    MmaTile(32, 32, 64, 2, 2, 5, 5, 1400.0, 180.0),
+    MmaTile(16, 64, 128, 1, 4, 4, 3, 1100.0, 260.0),
+)
+SIMT = (
+    SimtTile(128, 128, 16, 8, 8, 3, 2, 400.0, 1000.0),
+    SimtTile(128, 64, 16, 8, 8, 3, 3, 370.0, 900.0),
+    SimtTile(64, 64, 16, 8, 4, 4, 4, 330.0, 600.0),
+    SimtTile(32, 64, 16, 4, 4, 4, 6, 260.0, 400.0),
+    SimtTile(32, 32, 16, 4, 4, 5, 8, 220.0, 400.0),
+)
+
+
+class Choice(NamedTuple):
+    """A tile, the length of each part of K, and how many parts there are."""
+
+    tile: MmaTile | SimtTile
+    k_part: int
+    splits: int
+
+
+@functools.lru_cache(maxsize=4096)
+def choose(
+    tiles: tuple[MmaTile, ...] | tuple[SimtTile, ...],
+    shape: Shape,
+    multiprocessors: int,
+    max_shared_bytes: int,
+) -> Choice:
+    """Return the tile and the cut of K that are expected to be done first."""
+    best, shortest = None, math.inf
+    for tile in tiles:
+        if tile.shared_bytes > max_shared_bytes:
+            continue
+        steps = max(1, -(-shape.k // tile.bk))
+        places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
+        for splits in SPLITS:
+            part = -(-steps // splits)
+            if splits > 1 and part * (splits - 1) >= steps:
+                continue  # Fewer parts would do.
+            time = busiest_ns(tile, places * splits, part, multiprocessors)
+            if splits > 1:
+                nbytes = 4 * shape.matrices * shape.m * shape.n * (2 * splits + 1)
+                time += COMBINE_NS + nbytes / COMBINE_BYTES_PER_NS
+            if time < shortest:
+                best, shortest = Choice(tile, part * tile.bk, splits), time
+    assert best is not None, "the smallest tile fits everywhere"
+    return best
+
+
+def busiest_ns(tile: MmaTile | SimtTile, blocks: int, steps: int, multiprocessors: int) -> float:
+    """How long the multiprocessor with most blocks takes, each of so many steps along K."""
+    most = -(-blocks // multiprocessors)
+    rounds = -(-most // tile.blocks)
+    arithmetic = most * steps * 2 * tile.bm * tile.bn * tile.bk / tile.flops_per_ns
+    return rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
