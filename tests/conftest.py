@@ -8,9 +8,10 @@ import importlib.util
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import hypothesis
 import pytest
@@ -134,6 +135,19 @@ def own_kernel_cache(
         assert helpers.set_condition.handle
         assert helpers.fill8.handle
         request.getfixturevalue("cuda_kernels")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_all() -> Iterator[Callable[..., Any] | None]:
+    """On the fake driver kernels of compiled graphs are built for the host; the real compiler."""
+    if FAKE is None:
+        yield None
+        return
+    batch = importlib.import_module("fastgraph.device.cuda.batch")
+    image = importlib.import_module("tests.cuda_host.image")
+    real, batch.compile_all = batch.compile_all, image.compile_all
+    yield real
+    batch.compile_all = real
 
 
 def growth(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

@@ -2,27 +2,23 @@ from libc.stdint cimport uint64_t, uintptr_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
-from fastgraph._core.host_graph cimport HostGraph
+from fastgraph._core.runner cimport Runner
 
 
 cdef struct input_slot:
     int type_num
     int n_dims
     Py_ssize_t nbytes
-    size_t memory
-    void *staging
     size_t first_dim             # in Engine.dims
 
 
 cdef struct output_slot:
     Py_ssize_t nbytes
-    size_t memory
     void *home
 
 
 cdef class Engine:
-    cdef readonly HostGraph executable
-    cdef readonly Block arena
+    cdef Runner runner
     cdef readonly tuple input_specs           # (name, shape, dtype)
     cdef readonly tuple output_specs          # (name, shape, dtype)
     cdef readonly tuple scalar_specs          # (name, dtype, byte offset, default or None)
@@ -30,8 +26,6 @@ cdef class Engine:
     cdef tuple views
     cdef list held                            # the arrays of the run under way
     cdef list unset                           # names of parameters without a value
-    cdef Block staging
-    cdef Block scalars
     cdef vector[input_slot] slots
     cdef vector[output_slot] results
     cdef vector[Py_ssize_t] dims
@@ -44,6 +38,6 @@ cdef class Engine:
 
 
 cdef int Engine_begin(Engine self) except -1
-cdef int Engine_finish(Engine self) except -1
+cdef int Engine_finish(Engine self, bint wait) except -1
 cdef int Engine_place_scalars(Engine self, dict given) except -1
 cdef void Engine_end(Engine self) noexcept

@@ -1,5 +1,5 @@
 # cython: language_level=3, binding=False, embedsignature=True, embedsignature.format=clinic
-"""The run methods of a compiled graph: check, bind addresses, walk, hand out. No decisions."""
+"""The run methods of a compiled graph: check, say where things lie, run, hand out. No decisions."""
 
 import numpy as np
 
@@ -11,12 +11,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy
 
-from fastgraph._core.buffer cimport Block, Block_create, Bytes_create
+from fastgraph._core.buffer cimport Buffer, Bytes_create
 from fastgraph._core.counters cimport ENGINES, counters_add
-from fastgraph._core.host_graph cimport (
-    HostGraph, HostGraph_check_fault, HostGraph_lock, HostGraph_run, HostGraph_run_timed,
-    HostGraph_unlock)
-from fastgraph._core.checks import as_checked, check_out, check_stream, describe, scalar_value
+from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
+from fastgraph._core.runner cimport Runner
+from fastgraph._core.checks import as_checked, describe, scalar_value
 from fastgraph.errors import GraphError, InputError
 
 cnp.import_array()
@@ -30,7 +29,6 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
     """Point input `i` at the caller's bytes, or at a dense copy where those cannot be read."""
     cdef input_slot *slot = &self.slots[i]
     cdef cnp.ndarray array
-    cdef uintptr_t at
     cdef const cnp.npy_intp *shape
     cdef const Py_ssize_t *wanted = self.dims.data() + slot.first_dim
     cdef int d
@@ -44,33 +42,39 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
             for d in range(slot.n_dims):
                 same = same and shape[d] == wanted[d]
     if not same:
+        if self.runner.on_device and not PyArray_CheckExact(value):
+            value = self._on_device(self.input_specs[i][0], value, self.runner.stream())
+            if isinstance(value, Buffer):
+                return place_buffer(self, i, value)
         array = as_checked(self.input_specs[i], value)
         if not PyArray_ISCARRAY_RO(array) or array is not value:
             stage(self, i, array)
             return 0
-    at = <uintptr_t> cnp.PyArray_DATA(array)
-    if at < self.arena.ptr + <uintptr_t> self.arena.nbytes and at + slot.nbytes > self.arena.ptr:
-        stage(self, i, array)            # one of the model's own views: the run would overwrite it
-        return 0
-    self.executable.bases[slot.memory] = <void *> at
-    return 0
+    return self.runner.take(i, cnp.PyArray_DATA(array))
+
+
+cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
+    """Let input `i` be read from memory of a device."""
+    name, shape, dtype = self.input_specs[i]
+    if buffer.shape != shape or buffer.dtype != dtype:
+        raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {buffer!r}; nothing is "
+                         "cast or broadcast")
+    return self.runner.take_block(i, buffer.block, buffer.offset)
 
 
 cdef int stage(Engine self, Py_ssize_t i, cnp.ndarray array) except -1:
     cdef input_slot *slot = &self.slots[i]
     cdef cnp.ndarray home
+    cdef void *staging = self.runner.staging(i)
     if PyArray_ISCARRAY_RO(array):
         # Without giving up the GIL, which PyArray_CopyInto does: see place_sequence.
-        memcpy(slot.staging, cnp.PyArray_DATA(array), slot.nbytes)
-        self.executable.bases[slot.memory] = slot.staging
-        return 0
+        memcpy(staging, cnp.PyArray_DATA(array), slot.nbytes)
+        return self.runner.take_staged(i)
     home = cnp.PyArray_SimpleNewFromData(
-        slot.n_dims, <cnp.npy_intp *> (self.dims.data() + slot.first_dim), slot.type_num,
-        slot.staging)
+        slot.n_dims, <cnp.npy_intp *> (self.dims.data() + slot.first_dim), slot.type_num, staging)
     if cnp.PyArray_CopyInto(home, array) < 0:
         return -1
-    self.executable.bases[slot.memory] = slot.staging
-    return 0
+    return self.runner.take_staged(i)
 
 
 cdef int place_list(Engine self, list inputs) except -1:
@@ -83,7 +87,7 @@ cdef int place_list(Engine self, list inputs) except -1:
 
 cdef int place_sequence(Engine self, object inputs) except -1:
     cdef Py_ssize_t i
-    cdef bint plain = PyList_CheckExact(inputs) and not self.executable.release_gil
+    cdef bint plain = PyList_CheckExact(inputs) and not self.runner.release_gil
     if not plain:
         if isinstance(inputs, (str, bytes, dict)) or not hasattr(inputs, "__iter__"):
             raise InputError(
@@ -147,15 +151,14 @@ cdef int Engine_place_scalars(Engine self, dict given) except -1:
         if value is None:
             raise InputError(f"scalar {name!r} ({dtype}) has no default and was not given")
         values.append(scalar_value(name, value, dtype))
-    home = (<char *> self.scalars.ptr)
     for spec, value in zip(self.scalar_specs, values):
         offset = spec[2]
-        memcpy(home + offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
+        self.runner.take_scalar(offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
     return 0
 
 
 cdef int Engine_begin(Engine self) except -1:
-    """Take the graph for a run; the caller ends it with `Engine_end`."""
+    """Take the graph for a run, of which the runner is told; it ends with `Engine_end`."""
     if not self.ready:
         check_open(self)
         raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
@@ -169,16 +172,15 @@ cdef int check_open(Engine self) except -1:
 
 
 cdef int Engine_lock(Engine self) except -1:
-    cdef HostGraph graph = self.executable       # kept: another thread may close the model
-    cdef bint cut_off = graph.lock.busy
-    HostGraph_lock(graph)
+    cdef Runner runner = self.runner             # kept: another thread may close the model
+    cdef bint cut_off = runner.lock.busy
+    GraphLock_take(runner.lock)
     if self.closed:
-        HostGraph_unlock(graph)
+        GraphLock_give(runner.lock)
         check_open(self)
     if cut_off:
         # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.
-        for i in range(<Py_ssize_t> self.results.size()):
-            self.executable.bases[self.results[i].memory] = self.results[i].home
+        runner.home()
     return 0
 
 
@@ -186,78 +188,66 @@ cdef void Engine_end(Engine self) noexcept:
     # What dies with these arrays may run code that enters this graph.
     cdef list _held = self.held
     self.held = None
-    HostGraph_unlock(self.executable)
+    GraphLock_give(self.runner.lock)
 
 
-cdef int Engine_finish(Engine self) except -1:
-    # From here on the arena changes: what earlier raw outputs name is gone.
+cdef int Engine_finish(Engine self, bint wait) except -1:
+    # From here on memory changes: what earlier raw outputs name is gone.
     self.generation += 1
-    HostGraph_run(self.executable)
-    return HostGraph_check_fault(self.executable)
+    return self.runner.run() if wait else self.runner.enqueue()
 
 
 @cython.no_gc_clear
 cdef class Engine:
-    """The run methods of a compiled graph on the cpu. Users hold a `CompiledGraph`."""
+    """The run methods of a compiled graph. Users hold a `CompiledGraph`.
+
+    That knows of arrays and streams of devices, by ``_on_device``, ``_check_out``, ``_as_stream``
+    and ``_let_go``.
+    """
 
     def __cinit__(self):
+        self.runner = Runner.__new__(Runner)
         counters_add(ENGINES, 1)
 
     def __dealloc__(self):
         counters_add(ENGINES, -1)
 
-    def _setup(self, HostGraph executable, Block arena, inputs, outputs, scalars,
-               Py_ssize_t scalar_bytes, Py_ssize_t scalar_memory, unset):
-        """Connect an executable: called once, by the runtime.
+    def _setup(self, Runner runner not None, inputs, outputs, scalars, unset):
+        """Connect a runner: called once, by the runtime.
 
-        inputs: (name, shape, dtype, memory); outputs: (name, shape, dtype, memory, byte offset
-        in the arena); scalars: (name, dtype, byte offset, default); unset: parameter names.
+        inputs: (name, shape, dtype); outputs: (name, shape, dtype, byte offset in the runner's
+        outputs); scalars: (name, dtype, byte offset, default); unset: parameter names.
         """
         cdef input_slot slot
         cdef output_slot result
-        cdef Py_ssize_t staged = 0
-        self.executable = executable
-        self.arena = arena
-        self.input_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _ in inputs])
-        self.output_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _, _ in outputs])
+        self.runner = runner
+        self.input_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d in inputs])
+        self.output_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _ in outputs])
         self.scalar_specs = tuple(scalars)
         self.n_inputs = len(inputs)
         self.n_scalars = len(scalars)
-        places = []
-        for _, shape, dtype, memory in inputs:
+        for _, shape, dtype in inputs:
             slot.type_num = np.dtype(dtype).num
             slot.n_dims = len(shape)
             slot.nbytes = np.dtype(dtype).itemsize
             for size in shape:
                 slot.nbytes *= size
-            slot.memory = memory
-            slot.staging = NULL
             slot.first_dim = self.dims.size()
             for size in shape:
                 self.dims.push_back(size)
             self.slots.push_back(slot)
-            places.append(staged)
-            staged += (slot.nbytes + 63) // 64 * 64
-        # Untouched pages of a large block cost nothing, so inputs that never need staging do not.
-        self.staging = Block_create(staged, False)
-        for i in range(self.n_inputs):
-            self.slots[i].staging = <char *> self.staging.ptr + <Py_ssize_t> places[i]
         offsets = []
-        for _, shape, dtype, memory, offset in outputs:
+        for _, shape, dtype, offset in outputs:
             result.nbytes = np.dtype(dtype).itemsize
             count = 1
             for size in shape:
                 count *= size
             result.nbytes *= count
-            result.memory = memory
-            result.home = <char *> arena.ptr + <Py_ssize_t> offset
+            result.home = <char *> runner.outputs.ptr + <Py_ssize_t> offset
             self.results.push_back(result)
             offsets.append((offset, count))
         self.offsets = tuple(offsets)
         self.views = tuple([self._view(i) for i in range(len(outputs))])
-        self.scalars = Block_create(scalar_bytes, True)
-        if scalar_memory >= 0:
-            executable.bind(scalar_memory, self.scalars, 0)
         self.unset = unset
         self.ready = not self.unset
 
@@ -265,7 +255,7 @@ cdef class Engine:
         _, shape, dtype = self.output_specs[i]
         view = np.frombuffer(
             Bytes_create(
-                self.arena, <uintptr_t> self.results[i].home, self.results[i].nbytes,
+                self.runner.outputs, <uintptr_t> self.results[i].home, self.results[i].nbytes,
                 True),
             dtype=np.uint8) if self.results[i].nbytes else np.empty(0, np.uint8)
         view = view.view(dtype).reshape(shape)
@@ -278,24 +268,16 @@ cdef class Engine:
         try:
             return work()
         finally:
-            HostGraph_unlock(self.executable)
+            GraphLock_give(self.runner.lock)
 
     def _adopt(self, params, list places, list unset):
         """Take over new parameters; the caller holds the lock.
 
-        No Python code runs here, so neither a signal nor another thread sees half of it.
-
         params: what ``_params`` becomes; places: (memory, block) to rebind; unset: names of
         parameters without a value.
         """
-        cdef Block block
-        cdef size_t memory
-        cdef list old = self.executable.owners
-        cdef list owners = list(old)
-        for memory, block in places:
-            self.executable.bases[memory] = <void *> block.ptr
-            owners[memory] = block
-        self.executable.owners = owners
+        self.runner.adopt(places, not unset)
+        # No Python code runs from here on: neither a signal nor another thread sees half of it.
         self.unset = unset
         self.ready = not unset
         self._params = params
@@ -326,31 +308,41 @@ cdef class Engine:
         if self.closed:
             return
         Engine_lock(self)
-        cdef HostGraph graph = self.executable
-        self.closed = True
-        self.ready = False
-        self.generation += 1
-        self.views = ()
-        self.arena = self.staging = self.scalars = None
-        self.executable = HostGraph.__new__(HostGraph)
-        HostGraph_unlock(graph)
+        cdef Runner runner = self.runner
+        try:
+            runner.close()
+            self.closed = True
+            self.ready = False
+            self.generation += 1
+            self.views = ()
+            self.runner = Runner.__new__(Runner)
+        finally:
+            GraphLock_give(runner.lock)
 
     def _check_open(self):
         check_open(self)
 
     @property
+    def executable(self):
+        """Executable: what runs; None once closed."""
+        return self.runner.executable
+
+    @property
     @cython.nonecheck(True)
     def arena_ptr(self):
-        """int: address of the arena, to which the offsets of `run_slots` are relative."""
+        """int: address to which the offsets of `run_slots` are relative.
+
+        On cpu the arena's, on cuda that of the memory in which the host reads outputs.
+        """
         check_open(self)
-        return self.arena.ptr
+        return self.runner.outputs.ptr
 
     @property
     @cython.nonecheck(True)
     def arena_nbytes(self):
-        """int: bytes of the arena, in which all values of a run and its outputs lie."""
+        """int: bytes of the arena, in which all values of a run lie."""
         check_open(self)
-        return self.arena.nbytes
+        return self.runner.arena.nbytes
 
     def run_slots(self, inputs, **scalars):
         """Run on arrays given by position; the fastest way in and out.
@@ -393,10 +385,11 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
+            self.runner.start(True)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_sequence(self, inputs)
-            Engine_finish(self)
+            Engine_finish(self, True)
         finally:
             Engine_end(self)
         return self.offsets
@@ -408,23 +401,29 @@ cdef class Engine:
         ----------
         inputs : mapping of str to array
             Every declared input by name; any strides, exact shape and dtype.
-        out : sequence of numpy.ndarray, optional
-            Where to put the outputs, in output order; any strides, exact shape and dtype.
-        stream : None
-            Order of the device work; on cpu a run is over when the call returns.
+        out : sequence of array, optional
+            Where to put the outputs, in output order, exact shape and dtype: NumPy arrays of any
+            strides; on cuda also arrays on the device, which are written without a copy.
+        stream : Stream or object with __cuda_stream__, optional
+            Not on cpu, where a run is over when the call returns. On cuda the run is put there,
+            behind all that is there; where `out` is on the device, the call does not wait for it.
         **scalars
             Values of the graph's scalars for this call.
 
         Returns
         -------
-        tuple of numpy.ndarray
-            Fresh arrays in output order, or the arrays of `out`.
+        tuple of array
+            Fresh NumPy arrays in output order, or the arrays of `out`.
 
         Raises
         ------
         InputError
             A missing, unknown, misshaped or wrongly typed input, output or scalar, or a parameter
-            without a value: nothing was run. A data fault: `out` was not written.
+            without a value: nothing was run. A data fault: NumPy arrays of `out` were not written,
+            what others hold is not to be used; a run that was not waited for is told of in the
+            next call.
+        UnsupportedError
+            A stream on cpu.
         GraphError
             The model is closed.
 
@@ -440,24 +439,34 @@ cdef class Engine:
         array([2., 4., 6.], dtype=float32)
         """
         cdef Py_ssize_t i
-        cdef list arrays = None
-        check_stream(stream)
+        cdef list given = None, places = None
+        cdef bint wait = True
+        if stream is not None:
+            stream = self._as_stream(stream)
         if out is not None:
-            arrays = check_out(self.output_specs, out)
+            given, places = self._check_out(out, stream)
         Engine_begin(self)
         try:
+            self.runner.start(stream is None)
+            if stream is not None:
+                self.runner.use(stream)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
-            Engine_finish(self)
-            if arrays is None:
-                arrays = fresh_outputs(self)
+            if places is not None:
+                wait = place_outputs(self, places) or stream is None
+            Engine_finish(self, wait)
+            if places is None:
+                given = fresh_outputs(self)
             else:
-                for i in range(len(arrays)):
-                    np.copyto(arrays[i], self.views[i], casting="no")
+                for i in range(len(places)):
+                    if not isinstance(places[i], Buffer):
+                        np.copyto(places[i], self.views[i], casting="no")
         finally:
             Engine_end(self)
-        return tuple(arrays)
+        if not wait:
+            self._let_go((inputs, out), stream)
+        return tuple(given)
 
     def _run_named(self, inputs, dict scalars):
         """Run by name, leave the outputs where they lie and return the run's number.
@@ -466,10 +475,11 @@ cdef class Engine:
         """
         Engine_begin(self)
         try:
+            self.runner.start(True)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
-            Engine_finish(self)
+            Engine_finish(self, True)
             return self.generation
         finally:
             Engine_end(self)
@@ -516,13 +526,28 @@ cdef class Engine:
         """Run once by name and return each node's time in nanoseconds, by record id."""
         Engine_begin(self)
         try:
+            self.runner.start(True)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
             self.generation += 1
-            return HostGraph_run_timed(self.executable)
+            return self.runner.run_timed()
         finally:
             Engine_end(self)
+
+
+cdef bint place_outputs(Engine self, list places) except -1:
+    """Let outputs be written to memory of the device; whether others are to be copied after."""
+    cdef Py_ssize_t i
+    cdef Buffer buffer
+    cdef bint copies = False
+    for i in range(len(places)):
+        if isinstance(places[i], Buffer):
+            buffer = places[i]
+            self.runner.give_block(i, buffer.block, buffer.offset)
+        else:
+            copies = True
+    return copies
 
 
 cdef list fresh_outputs(Engine self):

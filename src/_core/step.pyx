@@ -4,21 +4,22 @@
 import numpy as np
 
 cimport cython
-from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
+from libc.stdint cimport uintptr_t
 
+from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.dispatch cimport (
     Engine, Engine_begin, Engine_end, Engine_finish, Engine_place_scalars)
-from fastgraph._core.host_graph cimport HostGraph
+from fastgraph._core.runner cimport Runner
 
-from fastgraph._core.checks import check_disjoint, check_stream, dense
+from fastgraph._core.checks import check_disjoint, dense
 from fastgraph.errors import GraphError, InputError
 
 
 cdef struct bound:
-    void *address
-    bint copied                          # staged before the run, or copied out after it
+    void *address                        # of the host; NULL: on the device, or left at home
+    bint copied                          # copied there after the run
 
 
 @cython.no_gc_clear
@@ -27,6 +28,7 @@ cdef class Step:
 
     It keeps the model and the bound arrays alive. A call reads what the input arrays then hold,
     fills the output arrays, returns None when the run is over, and raises what `run_slots` raises.
+    One that was bound with a stream returns once the run is put there.
 
     Examples
     --------
@@ -47,8 +49,11 @@ cdef class Step:
 
     cdef Engine engine
     cdef list keep
+    cdef object stream
+    cdef list in_buffers                 # on the device, else None
+    cdef list out_buffers
     cdef vector[bound] ins
-    cdef vector[bound] outs              # address NULL: the output stays in the arena
+    cdef vector[bound] outs
 
     def __init__(self):
         raise TypeError("steps are made by CompiledGraph.bind")
@@ -72,32 +77,37 @@ cdef class Step:
         cdef Engine engine = self.engine
         if engine is None:
             raise TypeError("steps are made by CompiledGraph.bind")
-        cdef HostGraph graph
-        cdef size_t i
-        cdef bound place
+        cdef Runner runner
+        cdef Buffer buffer
+        cdef Py_ssize_t i
+        cdef bint ahead = self.stream is not None
         Engine_begin(engine)
-        graph = engine.executable
+        runner = engine.runner
         try:
+            runner.start(not ahead)
+            if ahead:
+                runner.use(self.stream)
             if engine.n_scalars or scalars:
                 Engine_place_scalars(engine, scalars)
-            for i in range(self.ins.size()):
-                place = self.ins[i]
-                if place.copied:
-                    memcpy(engine.slots[i].staging, place.address, engine.slots[i].nbytes)
-                    place.address = engine.slots[i].staging
-                graph.bases[engine.slots[i].memory] = place.address
-            for i in range(self.outs.size()):
-                place = self.outs[i]
-                if place.address != NULL and not place.copied:
-                    graph.bases[engine.results[i].memory] = place.address
-            Engine_finish(engine)
-            for i in range(self.outs.size()):
-                place = self.outs[i]
-                if place.copied:
-                    memcpy(place.address, engine.results[i].home, engine.results[i].nbytes)
+            for i in range(<Py_ssize_t> self.ins.size()):
+                if self.ins[i].address != NULL:
+                    runner.take(i, self.ins[i].address)
+                else:
+                    buffer = self.in_buffers[i]
+                    runner.take_block(i, buffer.block, buffer.offset)
+            for i in range(<Py_ssize_t> self.outs.size()):
+                if self.outs[i].address != NULL:
+                    if not self.outs[i].copied:
+                        runner.give(i, self.outs[i].address)
+                elif self.out_buffers[i] is not None:
+                    buffer = self.out_buffers[i]
+                    runner.give_block(i, buffer.block, buffer.offset)
+            Engine_finish(engine, not ahead)
+            for i in range(<Py_ssize_t> self.outs.size()):
+                if self.outs[i].copied:
+                    memcpy(self.outs[i].address, engine.results[i].home, engine.results[i].nbytes)
         finally:
-            for i in range(self.outs.size()):
-                graph.bases[engine.results[i].memory] = engine.results[i].home
+            runner.home()
             Engine_end(engine)
 
 
@@ -105,12 +115,10 @@ cdef class Step:
 def bind(Engine engine not None, inputs, outputs, stream):
     """Make a `Step` for `CompiledGraph.bind`, which says what it takes and raises."""
     cdef Step self = Step.__new__(Step)
-    check_stream(stream)
     if engine.closed:
         raise GraphError("this model is closed")
     cdef bound place
-    cdef uintptr_t at, lo = engine.arena.ptr
-    cdef uintptr_t hi = lo + <uintptr_t> engine.arena.nbytes
+    cdef uintptr_t at
     in_names = [spec[0] for spec in engine.input_specs]
     out_names = [spec[0] for spec in engine.output_specs]
     for given, names, what in ((inputs, in_names, "inputs"), (outputs, out_names, "outputs")):
@@ -122,29 +130,65 @@ def bind(Engine engine not None, inputs, outputs, stream):
     missing = [name for name in in_names if name not in inputs]
     if missing:
         raise InputError(f"inputs {missing} were not bound")
+    self.stream = None if stream is None else engine._as_stream(stream)
     self.engine = engine
     self.keep = []
+    self.in_buffers = []
+    self.out_buffers = []
     taken = []
-    for name, shape, dtype in engine.input_specs:
-        array, at = dense(f"input {name!r}", inputs[name], shape, dtype, False)
-        self.keep.append((inputs[name], array))
+    for spec in engine.input_specs:
+        array, at = locate(engine, f"input {spec[0]!r}", spec, inputs[spec[0]], False)
+        self.keep.append((inputs[spec[0]], array))
+        self.in_buffers.append(array if isinstance(array, Buffer) else None)
         place.address = <void *> at
-        place.copied = at < hi and at + <uintptr_t> array.nbytes > lo
+        place.copied = False
         self.ins.push_back(place)
         taken.append(array)
     written = []
-    for name, shape, dtype in engine.output_specs:
-        if name not in outputs:
-            place.address = NULL
-            place.copied = False
-            self.outs.push_back(place)
-            continue
-        array, at = dense(f"output {name!r}", outputs[name], shape, dtype, True)
-        self.keep.append((outputs[name], array))
-        place.address = <void *> at
-        # What an input still holds must not be overwritten early: such an output is copied last.
-        place.copied = any([np.may_share_memory(array, other) for other in taken])
+    for spec in engine.output_specs:
+        place.address = NULL
+        place.copied = False
+        array = None
+        if spec[0] in outputs:
+            array, at = locate(engine, f"output {spec[0]!r}", spec, outputs[spec[0]], True)
+            self.keep.append((outputs[spec[0]], array))
+            written.append((spec[0], array))
+        if array is not None and not isinstance(array, Buffer):
+            place.address = <void *> at
+            # What an input still holds must not be overwritten early: such an output is copied
+            # last, and so is every one that a device cannot write.
+            place.copied = engine.runner.on_device or any(
+                [isinstance(other, np.ndarray) and np.may_share_memory(array, other)
+                 for other in taken])
+            if self.stream is not None:
+                raise InputError(
+                    f"output {spec[0]!r}: a step on a stream does not wait, so it cannot copy to a "
+                    "NumPy array; give memory of create_buffer or create_host_buffer")
+        self.out_buffers.append(array if isinstance(array, Buffer) else None)
         self.outs.push_back(place)
-        written.append((name, array))
-    check_disjoint([array for _, array in written], [name for name, _ in written])
+    hosted = [(name, array) for name, array in written if not isinstance(array, Buffer)]
+    check_disjoint([array for _, array in hosted], [name for name, _ in hosted])
+    check_apart([(name, array) for name, array in written if isinstance(array, Buffer)])
     return self
+
+
+cdef tuple locate(Engine engine, str what, tuple spec, value, bint written):
+    """The bytes of an array that a step reads or writes: (Buffer, 0) on the device, else (ndarray,
+    address)."""
+    name, shape, dtype = spec
+    if engine.runner.on_device and not isinstance(value, np.ndarray):
+        value = engine._on_device(name, value, None, written)
+        if isinstance(value, Buffer):
+            if value.shape != shape or value.dtype != dtype:
+                raise InputError(f"{what} is {dtype}{list(shape)}, not {value!r}")
+            return value, 0
+    return dense(what, value, shape, dtype, written)
+
+
+cdef int check_apart(list written) except -1:
+    """Raise InputError where two outputs have bytes of a device in common."""
+    for i, (name, buffer) in enumerate(written):
+        for before, other in written[:i]:
+            if buffer.ptr < other.ptr + other.nbytes and other.ptr < buffer.ptr + buffer.nbytes:
+                raise InputError(f"outputs {before!r} and {name!r} were given the same bytes")
+    return 0

@@ -46,6 +46,12 @@ cdef int wait_event(uintptr_t context, uintptr_t event, bint expect_long) except
     return 0
 
 
+cdef int wait_kept(uintptr_t context, uintptr_t event) except -1:
+    while not poll(context, event, now_ns() + SIGNALS_NS, False):
+        PyErr_CheckSignals()
+    return 0
+
+
 cdef int settle(uintptr_t context, uintptr_t event) except -1:
     cdef int64_t start = now_ns()
     cdef int64_t now = start

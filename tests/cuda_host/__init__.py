@@ -144,7 +144,7 @@ class Kernels:
             text.append(body)
             text += [f"CUDA_HOST_ENTRY({number}, {names[number][1]})" for number in numbers]
             text.append("}")
-        text.append(_STATICS)
+        text.append(STATICS)
         self._runtime = _runtime(sanitize)
         self._library = ctypes.CDLL(str(build_kernels("\n".join(text), sanitize)))
         self._library.cuda_host_statics.restype = ctypes.c_void_p
@@ -216,7 +216,7 @@ def _value(argument: Any) -> bytes:
 
 
 # What lies between these symbols of the linker is what kernels call __shared__.
-_STATICS = """
+STATICS = """
 extern "C" {
 extern __attribute__((visibility("hidden"))) unsigned char __bss_start, _end;
 __attribute__((visibility("default"))) unsigned char *cuda_host_statics() { return &__bss_start; }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <deque>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -377,6 +378,9 @@ void cuda_host_triggered() {}
 
 int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, char *complaint,
                      size_t complaint_bytes) {
+  // There is one block; the fake driver has a thread for each stream.
+  static std::mutex turn;
+  std::lock_guard<std::mutex> mine(turn);
   const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
   const unsigned blocks = launch->grid.x * launch->grid.y * launch->grid.z;
   if (!threads || threads > MAX_THREADS || !blocks || launch->grid.y > 65535 ||

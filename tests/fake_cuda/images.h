@@ -3,8 +3,8 @@
 
 #include "fake.h"
 
-// A host function that stands for a kernel; dims: grid x, y, z, block x, y, z.
-using HostKernel = void (*)(void *const *args, const int32_t dims[6]);
+// A host function that stands for a kernel; dims: grid x, y, z, block x, y, z, dynamic shared bytes.
+using HostKernel = void (*)(void *const *args, const int32_t dims[7]);
 
 enum class Builtin { none, set_condition, fill8 };
 

@@ -46,7 +46,7 @@ bool is_bad_pointer(uintptr_t address, CUcontext context) {
 struct Call {
   HostKernel host;
   void *const *args;
-  int32_t dims[6];
+  int32_t dims[7];
 };
 
 void call_host(void *data) {
@@ -180,6 +180,7 @@ CUresult run_kernel(const KernelWork &kernel, CUcontext context) {
     call.dims[i] = static_cast<int32_t>(kernel.grid[i]);
     call.dims[i + 3] = static_cast<int32_t>(kernel.block[i]);
   }
+  call.dims[6] = static_cast<int32_t>(kernel.shared);
   return guarded(call_host, &call) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 

@@ -30,7 +30,7 @@ ROOMS = (
         *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
         *("cuda_cells", "cuda_values", "cuda_capture", "cuda_graph"),
     ),
-    ("dispatch", "raw", "step", "shelf", "lanes"),
+    ("runner", "host_runner", "cuda_runner", "dispatch", "raw", "step", "shelf", "lanes"),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))
 
@@ -41,7 +41,7 @@ ARROWS = (
 )
 USES_FACADE = frozenset({"cli", "testing"})
 
-HOT_MODULES = frozenset({"dispatch", "lanes", "host_graph"})
+HOT_MODULES = frozenset({"dispatch", "lanes", "host_graph", "host_runner", "cuda_runner"})
 MAX_CODE_LINES = 450
 KERNEL_HEADERS = frozenset({"stdint.h", "stddef.h", "string.h", "math.h"})
 INTRINSIC_HEADERS = frozenset({"immintrin.h", "arm_neon.h"})

@@ -90,7 +90,7 @@ BAD_OUT = {
     "dtype": ([np.zeros(3)], r"not float64\[3\]"),
     "byte order": ([np.zeros(3, ">f4")], "output 'y' is"),
     "read-only": ([read_only()], "read-only"),
-    "list": ([[0, 0, 0]], "list is not a NumPy array"),
+    "list": ([[0, 0, 0]], "list is no array"),
     "mapping": ({"y": np.zeros(3, "f4")}, "not a mapping"),
     "number": (3, "sequence"),
     "itself": ([np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), (3,), (0,))], "same bytes"),

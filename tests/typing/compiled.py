@@ -39,5 +39,5 @@ step()
 # What is ignored must be an error: an unused ignore is one itself.
 fg.Session("cpu", release_gil="sometimes")  # type: ignore[arg-type]
 session.compile("model.onnx")  # type: ignore[arg-type]
-model.run([image])  # type: ignore[arg-type]
+model.run([image])  # type: ignore[call-overload]
 model.set_param("w")  # type: ignore[call-arg]

@@ -1,10 +1,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from fastgraph._core.buffer import Block
-from fastgraph._core.host_graph import HostGraph
+from fastgraph._core.runner import Runner
 
 _T = TypeVar("_T")
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -12,9 +12,7 @@ _Spec = tuple[str, tuple[int, ...], np.dtype[Any]]
 
 class Engine:
     @property
-    def executable(self) -> HostGraph: ...
-    @property
-    def arena(self) -> Block: ...
+    def executable(self) -> Any: ...
     @property
     def input_specs(self) -> tuple[_Spec, ...]: ...
     @property
@@ -30,23 +28,29 @@ class Engine:
     @property
     def arena_nbytes(self) -> int: ...
     def run_slots(self, inputs: Sequence[Any], **scalars: Any) -> tuple[tuple[int, int], ...]: ...
+    @overload
     def run(
         self,
         inputs: Mapping[str, Any],
         out: Sequence[_Array] | None = None,
-        stream: None = None,
+        stream: Any = None,
         **scalars: Any,
     ) -> tuple[_Array, ...]: ...
+    @overload
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Sequence[Any],
+        stream: Any = None,
+        **scalars: Any,
+    ) -> tuple[Any, ...]: ...
     def output_view(self, i: int) -> _Array: ...
     def _setup(
         self,
-        executable: HostGraph,
-        arena: Block,
-        inputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]],
-        outputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int, int]],
+        runner: Runner,
+        inputs: Sequence[_Spec],
+        outputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any], int]],
         scalars: Iterable[tuple[str, np.dtype[Any], int, object]],
-        scalar_bytes: int,
-        scalar_memory: int,
         unset: list[str],
     ) -> None: ...
     def _view(self, i: int) -> _Array: ...

@@ -17,7 +17,7 @@ from fastgraph.cli.peers import (
     numpy_digits,
     onnx_runtime_version,
 )
-from fastgraph.cli.report import latency_rows, measure, memory_line, slowest_rows
+from fastgraph.cli.report import latency_rows, measure, memory_line, place, slowest_rows
 from fastgraph.runtime.compiled import CompiledGraph
 from fastgraph.runtime.session import Session
 
@@ -40,7 +40,7 @@ def command(arguments: argparse.Namespace) -> None:
     threads: int = arguments.threads
 
     graph = onnx.load(file, dims={"N": 1})
-    model = Session("cpu", threads=threads).compile(graph)
+    model = Session(arguments.device, threads=threads).compile(graph)
     weights = {value.name: value.node.attrs["initial"] for value in graph.params}
     with running():
         found = _classified(model, images)
@@ -52,7 +52,7 @@ def command(arguments: argparse.Namespace) -> None:
             _check_agreement(name, call, result, images, found)
         calls.update({name: call for name, (call, _) in peers.items()})
         measured = measure(calls, images, ROUNDS)
-        print(f"\nlatency of one image, {threads} thread{'s' if threads > 1 else ''}")
+        print(f"\nlatency of one image, {place(model, threads)}")
         print(latency_rows(measured))
         if not has_onnx_runtime():
             print("  (ONNX Runtime is not installed: pip install onnxruntime)")

@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     shown = commands.add_parser("demo", help="classify digits with a trained model, and time it")
+    shown.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 …; default: cpu")
     shown.add_argument("--threads", type=_count, default=1, metavar="N", help="default: 1")
     shown.set_defaults(command=demo.command)
 
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dim", action="append", default=[], type=_dim, metavar="NAME=SIZE", dest="dims",
         help="size of a symbolic dimension that no input file tells",
     )  # fmt: skip
-    ran.add_argument("--device", default="cpu", help="default: cpu")
+    ran.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 …; default: cpu")
     ran.add_argument("--threads", type=_count, metavar="N", help="default: all usable cores")
     ran.add_argument(
         "--repeat", type=_count, metavar="N", help="timed calls; default: about a second of them"

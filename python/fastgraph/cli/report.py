@@ -11,7 +11,7 @@ import numpy as np
 
 from fastgraph.runtime.compiled import CompiledGraph
 
-__all__ = ["Latency", "columns", "latency_rows", "measure", "memory_line", "slowest_rows"]
+__all__ = ["Latency", "columns", "latency_rows", "measure", "memory_line", "place", "slowest_rows"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,12 @@ def latency_rows(measured: Mapping[str, Latency]) -> str:
     head = ("", "median µs", "p99 µs")
     rows = [(name, f"{t.median_us:.2f}", f"{t.p99_us:.2f}") for name, t in measured.items()]
     return columns([head, *rows], right=(1, 2))
+
+
+def place(model: CompiledGraph, threads: int) -> str:
+    """Where a model's runs were done, and with how many threads the others'."""
+    shared = f"{threads} thread{'s' if threads > 1 else ''}"
+    return shared if model.device == "cpu" else f"fastgraph on {model.device}, others {shared}"
 
 
 def memory_line(model: CompiledGraph) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastgraph.cli.failure import Failure, running
 from fastgraph.cli.peers import OnnxRuntimeModel, has_onnx_runtime, onnx_runtime_version
-from fastgraph.cli.report import latency_rows, measure, memory_line, slowest_rows
+from fastgraph.cli.report import latency_rows, measure, memory_line, place, slowest_rows
 from fastgraph.onnx.importer import DeclaredInput, declared_inputs, from_model
 from fastgraph.onnx.proto import read_model
 from fastgraph.onnx.registry import SUPPORTED_NAMES
@@ -190,7 +190,7 @@ def _print_times(
             note = f"largest difference from ONNX Runtime: {max(differences, default=0):.1e}"
     rounds = min(repeat, 10)
     measured = measure(calls, range(-(-repeat // rounds)), rounds)
-    print(f"\nlatency of one run, {model.threads} thread{'s' if model.threads > 1 else ''}")
+    print(f"\nlatency of one run, {place(model, model.threads)}")
     print(latency_rows(measured))
     print(f"  {note}")
     print(f"\n{memory_line(model)}")

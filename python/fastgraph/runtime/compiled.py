@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph
 from fastgraph._core.dispatch import Engine
-from fastgraph._core.host_program import HostProgram
 from fastgraph._core.raw import RawOutput, raw_outputs
 from fastgraph._core.step import Step, bind
-from fastgraph.device.backend import named
+from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.graph import DeviceGraph
-from fastgraph.errors import InputError, OutOfMemoryError
-from fastgraph.ir.graph import Graph, Value
+from fastgraph.errors import InputError
+from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.params import ParamSet, SetUp
-from fastgraph.runtime.part import part_of
+from fastgraph.runtime.side import Code, Side
 
 __all__ = ["Compilation", "CompiledGraph", "connect"]
 
@@ -31,14 +29,20 @@ __all__ = ["Compilation", "CompiledGraph", "connect"]
 class Compilation:
     """What a model and its clones share: everything but memory."""
 
-    context: DeviceContext
     name: str
-    program: Program
+    side: Side
+    code: Code
     setup: SetUp
-    host: HostProgram
-    threads: int
-    release_gil: Literal["auto"] | bool
-    graph: Graph
+
+    @property
+    def program(self) -> Program:
+        """Program: the records and what is known of their nodes."""
+        return self.code.program
+
+    @property
+    def title(self) -> str:
+        """str: what messages call the model."""
+        return f"the compiled model {self.name!r}"
 
 
 class CompiledGraph(Engine):
@@ -71,17 +75,17 @@ class CompiledGraph(Engine):
     @property
     def device(self) -> str:
         """str: the device that the model runs on."""
-        return self._compilation.context.device
+        return self._compilation.side.context.device
 
     @property
     def context(self) -> DeviceContext:
         """DeviceContext: the device that the model runs on."""
-        return self._compilation.context
+        return self._compilation.side.context
 
     @property
     def capabilities(self) -> frozenset[str]:
         """frozenset of str: what the device can do."""
-        return self._compilation.context.capabilities
+        return self._compilation.side.context.capabilities
 
     @property
     def name(self) -> str:
@@ -90,8 +94,8 @@ class CompiledGraph(Engine):
 
     @property
     def threads(self) -> int:
-        """int: how many threads share the work of a run."""
-        return self._compilation.threads
+        """int: how many threads of the host share the work of a run."""
+        return self._compilation.side.threads
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -124,9 +128,13 @@ class CompiledGraph(Engine):
         return DeviceGraph._of(
             self.context,
             self._compilation.program.record,
-            f"the compiled model {self.name!r}",
-            lambda: part_of(self),
+            self._compilation.title,
+            self._part,
         )
+
+    def _part(self) -> Part:
+        compilation = self._compilation
+        return self._locked(lambda: compilation.code.part(self, compilation.title))
 
     def close(self) -> None:  # noqa: D102 (documented where it is inherited from)
         super().close()
@@ -246,30 +254,37 @@ class CompiledGraph(Engine):
         self,
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
-        stream: None = None,
+        stream: Any = None,
     ) -> Step:
         """Fix the addresses of inputs and outputs once and return a step to call.
 
         Parameters
         ----------
         inputs : mapping of str to array
-            Every input, dense; each call reads what the array then holds.
+            Every input, dense; each call reads what the array then holds. On cuda an array on the
+            device is read where it lies.
         outputs : mapping of str to array, optional
-            Dense writable arrays that each call fills; outputs not named stay in the arena. An
-            output may be given the array of an input.
-        stream : None
-            On cpu a step is over when the call returns.
+            Dense writable arrays that each call fills, on cuda also such on the device; outputs
+            not named stay where `output_view` shows them. An output may be given the array of an
+            input.
+        stream : Stream or object with __cuda_stream__, optional
+            Not on cpu, where a step is over when the call returns. On cuda each call puts a run
+            there, behind all that is there, and returns; host arrays have been read by then.
 
         Returns
         -------
         Step
-            ``step(**scalars)`` runs once and waits. It keeps the arrays alive.
+            ``step(**scalars)`` runs once and waits, unless there is a stream. It keeps the arrays
+            alive.
 
         Raises
         ------
         InputError
-            A name, shape or dtype does not fit, an array is not dense, an output is read-only or
-            overlaps another. Nothing was bound.
+            A name, shape or dtype does not fit, an array is not dense or on another device, an
+            output is read-only or overlaps another, or is a NumPy array that a step on a stream
+            would have to wait for. Nothing was bound.
+        UnsupportedError
+            A stream on cpu.
 
         Examples
         --------
@@ -292,6 +307,20 @@ class CompiledGraph(Engine):
                     f"not {type(arrays).__name__}"
                 )
         return bind(self, dict(given[0]), dict(given[1]), stream)
+
+    # What the run methods ask of arrays and streams that they do not know.
+
+    def _on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
+        return self._compilation.side.on_device(name, array, stream, written)
+
+    def _check_out(self, out: Any, stream: Any) -> tuple[list[Any], list[Any]]:
+        return self._compilation.side.check_out(self.output_specs, out, stream)
+
+    def _as_stream(self, stream: Any) -> Any:
+        return self._compilation.side.as_stream(stream)
+
+    def _let_go(self, given: tuple[Any, Any], stream: Any) -> None:
+        self._compilation.side.let_go(given, stream)
 
     def clone(self) -> CompiledGraph:
         """Return a model with an arena of its own; parameters are shared until one side sets them.
@@ -413,7 +442,7 @@ class CompiledGraph(Engine):
             for m in program.meta
         ]
         lines = [
-            f"{self.name} on {self.device}, {self.threads} threads, {self.executable.program.isa}",
+            f"{self.name} on {self.device}, {self._compilation.code.words}",
             *(f"  input   {info}" for info in self.inputs),
             *(f"  param   {info}" for info in self.params),
             *(f"  output  {info}" for info in self.outputs),
@@ -435,39 +464,20 @@ def connect(
     compilation: Compilation, params: ParamSet, initial: Mapping[str, np.ndarray[Any, Any]]
 ) -> CompiledGraph:
     """Bind a compilation to an arena of its own and to `params`, and set the `initial` ones."""
-    program = compilation.program
-    title = f"the compiled model {compilation.name!r}"
-    try:
-        arena = buffer.allocate(program.arena_nbytes, zero=False)
-    except OutOfMemoryError as error:
-        raise named(error, "the arena of", title) from None
-    bindings: dict[int, Any] = {0: arena}
-    for memory, offset in zip(program.outputs, program.output_offsets, strict=True):
-        bindings[memory] = (arena, offset)
-    for value, memory in program.blocks.items():
-        block = params.blocks.get(compilation.setup.slot_of[value])
-        if block is not None:
-            bindings[memory] = block
-    executable = host_graph.instantiate(
-        compilation.host, bindings, compilation.threads, compilation.release_gil
-    )
+    code = compilation.code
+    program = code.program
+    graph = program.graph
     model = CompiledGraph.__new__(CompiledGraph)
     model._compilation = compilation
     model._params = params
-    graph = compilation.graph
     model._setup(
-        executable,
-        arena,
-        [(v.name, v.shape, v.dtype, m) for v, m in zip(graph.inputs, program.inputs, strict=True)],
+        code.runner(params, compilation.title),
+        [(value.name, value.shape, value.dtype) for value in graph.inputs],
         [
-            (name, value.shape, value.dtype, memory, offset)
-            for (name, value), memory, offset in zip(
-                graph.outputs, program.outputs, program.output_offsets, strict=True
-            )
+            (name, value.shape, value.dtype, offset)
+            for (name, value), offset in zip(graph.outputs, program.output_offsets, strict=True)
         ],
         program.scalars,
-        program.scalar_nbytes,
-        program.scalar_memory,
         params.unset,
     )
     if initial:

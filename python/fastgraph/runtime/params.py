@@ -7,17 +7,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph
 from fastgraph._core.buffer import Block
 from fastgraph._core.checks import as_array, describe
-from fastgraph._core.host_graph import HostGraph
-from fastgraph._core.host_program import HostProgram
-from fastgraph._core.params import ParamBlocks, block_of
+from fastgraph._core.params import ParamBlocks
 from fastgraph.device.backend import named
 from fastgraph.errors import CompileError, InputError, OutOfMemoryError
 from fastgraph.ir.graph import Value
-from fastgraph.lower.program import Program
 from fastgraph.lower.storage import nbytes_of
+from fastgraph.runtime.side import Code
 
 __all__ = ["ParamSet", "SetUp"]
 
@@ -30,13 +27,10 @@ class SetUp:
     parameters.
     """
 
-    def __init__(
-        self, program: Program, isa: str, threads: int, fixed: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, code: Code, fixed: Mapping[str, str] | None = None) -> None:
+        self.code = code
+        self.program = program = code.program
         setup = program.setup
-        self.program = program
-        self.host = HostProgram(setup.record, isa)
-        self.threads = threads
         self.fixed = dict(fixed or {})
         self.params = list(program.graph.params)
         self.by_name = {value.name: i for i, value in enumerate(self.params)}
@@ -53,7 +47,11 @@ class SetUp:
         """The blocks of constants and of what depends on them alone, as far as they stay needed."""
         setup = self.program.setup
         blocks = {
-            self.slot_of[value]: block_of(np.ascontiguousarray(value.node.attrs["value"]))
+            self.slot_of[value]: _block_of(
+                self.code,
+                f"constant {value.name!r}",
+                np.ascontiguousarray(value.node.attrs["value"]),
+            )
             for value in self.slots
             if value.node.op == "constant"
         }
@@ -76,8 +74,9 @@ class SetUp:
         setup = self.program.setup
         if not results:
             return {}
-        made = {value: buffer.allocate(nbytes_of(value), zero=False) for value in results}
-        bindings: dict[int, Block] = {0: buffer.allocate(setup.arena_nbytes, zero=False)}
+        allocate = self.code.allocate
+        made = {value: allocate(nbytes_of(value)) for value in results}
+        bindings: dict[int, Block] = {0: allocate(setup.arena_nbytes)}
         nodes = sorted({i for value in results for i in setup.nodes[value]})
         used = {op.memory for i in nodes for op in setup.record.nodes[i].operands}
         for value, memory in setup.leaves.items():
@@ -86,31 +85,16 @@ class SetUp:
         for value, memory in setup.results.items():
             if memory in used:
                 # A result that another result is computed from is made anew beside it.
-                bindings[memory] = (
-                    made[value] if value in made else buffer.allocate(nbytes_of(value), zero=False)
-                )
-        executable = host_graph.instantiate(self.host, bindings, self.threads)
-        try:
-            executable.run_subset(nodes)
-        except InputError:
-            self._raise_fault(executable, nodes, results, given)
+                bindings[memory] = made[value] if value in made else allocate(nbytes_of(value))
+        faulty = self.code.run_set(setup, bindings, nodes)
+        if faulty is not None:
+            self._raise_fault(faulty, results, given)
         return {self.slot_of[value]: block for value, block in made.items()}
 
     def _raise_fault(
-        self,
-        executable: HostGraph,
-        nodes: Sequence[int],
-        results: Sequence[Value],
-        given: Collection[Value],
+        self, faulty: int, results: Sequence[Value], given: Collection[Value]
     ) -> NoReturn:
-        """Run the nodes once more, one at a time, to tell which met bad data and by what."""
-        faulty = nodes[-1]
-        for i in nodes:
-            try:
-                executable.run_subset([i])
-            except InputError:
-                faulty = i
-                break
+        """Tell of the node that met bad data, and by what."""
         setup = self.program.setup
         node = setup.record.nodes[faulty]
         where = f"node {node.name!r} ({node.label or node.kind})"
@@ -127,11 +111,11 @@ class SetUp:
         ) from None
 
 
-def _block_of(value: Value, array: np.ndarray[Any, Any]) -> Block:
+def _block_of(code: Code, what: str, array: np.ndarray[Any, Any]) -> Block:
     try:
-        return block_of(array)
+        return code.block_of(array)
     except OutOfMemoryError as error:
-        raise named(error, f"parameter {value.name!r}") from None
+        raise named(error, what) from None
 
 
 class ParamSet:
@@ -151,6 +135,10 @@ class ParamSet:
     def unset(self) -> list[str]:
         """list of str: parameters without a value, in declared order."""
         return [value.name for value in self.setup.params if value not in self.is_set]
+
+    def block(self, value: Value) -> Block | None:
+        """Return the block of a parameter, constant or set result, None where none was set."""
+        return self.blocks.get(self.setup.slot_of[value])
 
     def check(self, arrays: Mapping[str, Any]) -> dict[Value, np.ndarray[Any, Any]]:
         """Return dense arrays by parameter, or raise InputError; nothing is kept."""
@@ -190,12 +178,12 @@ class ParamSet:
         setup = self.setup
         needs = setup.program.setup.needs
         kept = {
-            value: _block_of(value, array)
+            value: _block_of(setup.code, f"parameter {value.name!r}", array)
             for value, array in arrays.items()
             if value not in setup.transient
         }
         lent = {
-            value: buffer.borrow(array.ctypes.data, array.nbytes, array)
+            value: setup.code.lend(array)
             for value, array in arrays.items()
             if value in setup.transient
         }
@@ -207,7 +195,7 @@ class ParamSet:
                 return kept[value]
             if value in lent:
                 return lent[value]
-            block = self.blocks.get(setup.slot_of[value])
+            block = self.block(value)
             assert block is not None
             return block
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph._core.buffer import Block
@@ -14,47 +14,55 @@ from fastgraph.errors import InputError
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import CompiledGraph
 
-__all__ = ["part_of"]
+__all__ = ["ARENA", "part_of"]
 
 ARENA = 0
 
 
-def part_of(model: CompiledGraph) -> Part:
-    """Return the nodes of a model over an arena of the parent's, with the parameters set now.
+def part_of(
+    model: CompiledGraph,
+    title: str,
+    nodes: Sequence[RecordNode],
+    own: Mapping[int, bool],
+    aliases: Mapping[int, tuple[int, int]],
+) -> Part:
+    """Return the nodes of a model over memory of the parent's, with the parameters set now.
+
+    Parameters
+    ----------
+    model : CompiledGraph
+        Its lock is held.
+    title : str
+    nodes : sequence of RecordNode
+    own, aliases
+        As `Part` has them.
 
     Raises
     ------
     InputError
         A parameter has no value.
-    GraphError
-        The model is closed.
     """
-    compilation = model._compilation
-    program, host = compilation.program, compilation.host
+    program = model._compilation.code.program
     memories = program.record.memories
-    title = f"the compiled model {compilation.name!r}"
-
-    def bound() -> tuple[list[str], dict[int, tuple[Block, int]]]:
+    params = model._params
+    if params.unset:
+        raise InputError(f"parameters {params.unset} of {title} have no value yet")
+    blocks: dict[int, tuple[Block, int]] = {}
+    for value, memory in program.blocks.items():
         # A block is replaced, never written, when a parameter is set.
-        found = {n: model.executable.bound(n) for n in program.blocks.values()}
-        return model._params.unset, {n: (b, 0) for n, b in found.items() if b is not None}
-
-    unset, blocks = model._locked(bound)
-    if unset:
-        raise InputError(f"parameters {unset} of {title} have no value yet")
-    graph = compilation.graph
+        block = params.block(value)
+        assert block is not None
+        blocks[memory] = block, 0
+    graph = program.graph
     return Part(
         title,
         model.device,
-        program.record.nodes,
-        _works(program.record.nodes),
+        nodes,
+        _works(nodes),
         [memory.nbytes for memory in memories],
-        {ARENA: True},
+        own,
         blocks,
-        {
-            memory: (ARENA, offset)
-            for memory, offset in zip(program.outputs, program.output_offsets, strict=True)
-        },
+        aliases,
         [
             Port(value.name, memory, 0, value.shape, value.dtype)
             for value, memory in zip(graph.inputs, program.inputs, strict=True)
@@ -68,7 +76,6 @@ def part_of(model: CompiledGraph) -> Part:
             for name, dtype, offset, default in program.scalars
         ],
         named=True,
-        isa=host.isa,
     )
 
 

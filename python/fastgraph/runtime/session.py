@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import importlib
+from typing import Any, Literal
 
-from fastgraph._core import isa, pool
-from fastgraph._core.host_program import HostProgram
+from fastgraph._core import pool
 from fastgraph.device.context import DeviceContext
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph
-from fastgraph.lower.cpu import Target
-from fastgraph.lower.cpu.recorder import HostRecorder
-from fastgraph.lower.program import lower
-from fastgraph.passes import optimise
 from fastgraph.runtime.compiled import Compilation, CompiledGraph, connect
+from fastgraph.runtime.host import HostSide
+from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet, SetUp
+from fastgraph.runtime.side import Side
 
 __all__ = ["CompileOptions", "Session"]
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """How a graph is compiled.
-
-    Parameters
-    ----------
-    fuse : bool, default True
-        Whether operators are fused; without it every operator is a node of its own.
-    isa : str, optional
-        The instruction set whose host kernels are used, one of ``fastgraph info``'s; the best that
-        the machine runs by default.
-
-    Examples
-    --------
-    >>> import fastgraph as fg
-    >>> fg.CompileOptions(fuse=False).isa is None
-    True
-    """
-
-    fuse: bool = True
-    isa: str | None = None
 
 
 class Session:
@@ -49,20 +24,21 @@ class Session:
     Parameters
     ----------
     device : str, optional
-        ``"cpu"``; as `DeviceContext` takes it.
+        ``"cpu"``, ``"cuda"``, ``"cuda:1"`` …; as `DeviceContext` takes it.
     threads : int, optional
-        How many threads share the work of one run; by default every core that the process may
-        use. Results depend on neither this nor on what else runs.
+        How many threads of the host share the work of one run on cpu; by default every core that
+        the process may use. Results depend on neither this nor on what else runs.
     release_gil : "auto" or bool, default "auto"
         Whether runs let other Python threads go on. "auto" keeps the GIL for work estimated under
-        200 microseconds, since handing it over costs more than that.
+        200 microseconds, since handing it over costs more than that; on cuda the wait for longer
+        work lets it go at once, for shorter work after 50 microseconds.
 
     Raises
     ------
     InputError
         `threads` is not a positive integer, `release_gil` is none of the three.
     UnsupportedError
-        The device is not in this build.
+        The device is not in this build, or this machine has none that can be used.
 
     Examples
     --------
@@ -75,7 +51,7 @@ class Session:
     (array([3., 6.], dtype=float32),)
     """
 
-    __slots__ = ("context", "release_gil", "threads")
+    __slots__ = ("_side", "context", "release_gil", "threads")
 
     def __init__(
         self,
@@ -94,9 +70,21 @@ class Session:
         self.context = DeviceContext(device)
         self.threads = threads or pool.available_cores()
         self.release_gil = release_gil
+        self._side = self._open()
+
+    def _open(self) -> Side:
+        if self.context.api == "cpu":
+            return HostSide(self.context, self.threads, self.release_gil)
+        # By name, so that a build without the modules loads the rest.
+        module: Any = importlib.import_module("fastgraph.runtime.cuda")
+        side: Side = module.CudaSide(self.context, self.release_gil)
+        return side
 
     def compile(self, graph: Graph, options: CompileOptions | None = None) -> CompiledGraph:
         """Compile a copy of `graph`: fuse, plan one arena, lower, record.
+
+        On cuda kernels are compiled too, several at once, and kept on disk for the next process;
+        logger ``fastgraph`` tells how far it is, at level INFO.
 
         Parameters
         ----------
@@ -116,6 +104,8 @@ class Session:
         InputError
             `graph` or `options` is something else, the machine lacks the instruction set, or
             parameters declared with a value hold an index out of range.
+        UnsupportedError
+            On cuda: the compiler of kernels is not installed.
         OutOfMemoryError
             The arena or the constants do not fit. Nothing is held after any of these.
 
@@ -141,29 +131,13 @@ class Session:
             raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
         if not isinstance(options, CompileOptions):
             raise InputError(f"options are CompileOptions, not {type(options).__name__}")
-        if not isinstance(options.fuse, bool):
-            raise InputError(f"fuse is {options.fuse!r}; True or False is possible")
+        options.check()
         if not graph.outputs:
             raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
-        chosen = isa.chosen() if options.isa is None else options.isa
-        if not isinstance(chosen, str) or chosen not in isa.offered():
-            raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
-        optimised = optimise(graph, fuse=options.fuse)
-        program = lower(
-            optimised.graph, optimised.is_set, HostRecorder(Target(self.threads, chosen))
-        )
-        setup = SetUp(program, chosen, self.threads, graph.fixed)
-        host = HostProgram(program.record, chosen)
-        compilation = Compilation(
-            self.context,
-            graph.name,
-            program,
-            setup,
-            host,
-            self.threads,
-            self.release_gil,
-            optimised.graph,
-        )
+        optimised = self._side.optimise(graph, options)
+        code = self._side.code(optimised, options)
+        setup = SetUp(code, graph.fixed)
+        compilation = Compilation(graph.name, self._side, code, setup)
         initial = {
             value.name: value.node.attrs["initial"]
             for value in optimised.graph.params
@@ -172,4 +146,5 @@ class Session:
         return connect(compilation, ParamSet(setup), initial)
 
     def __repr__(self) -> str:
-        return f"<Session {self.context.device}, {self.threads} threads>"
+        threads = f", {self.threads} threads" if self.context.api == "cpu" else ""
+        return f"<Session {self.context.device}{threads}>"

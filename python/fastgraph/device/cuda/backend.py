@@ -38,6 +38,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 CAPABILITIES = frozenset(
     {
         "capture",
+        "compiled_graphs",
         "constant_memory",
         "cooperative_launch",
         "device_kernels",

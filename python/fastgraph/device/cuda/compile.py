@@ -15,7 +15,7 @@ from fastgraph.device.cuda import disk
 from fastgraph.device.cuda.disk import Compiled
 from fastgraph.errors import GraphError, UnsupportedError
 
-__all__ = ["compile_source"]
+__all__ = ["compile_source", "recall_source"]
 
 EXTRA = "pip install fastgraph-runtime[cuda]"
 MAX_KEPT = 256
@@ -69,7 +69,7 @@ def compile_source(source: str, name: str, arch: str) -> Compiled:
         raise GraphError(f"kernel {name!r}: the source is a text, not {type(source).__name__}")
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise GraphError(f"the name of a kernel is a C++ name, not {name!r}")
-    key = (hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest(), name, arch)
+    key = _key(source, name, arch)
     with _guard:
         if found := _recent(key):
             return found
@@ -88,6 +88,25 @@ def compile_source(source: str, name: str, arch: str) -> Compiled:
     return compiled
 
 
+def recall_source(source: str, name: str, arch: str) -> Compiled | None:
+    """Return what `compile_source` would, if it is kept in memory or on disk, else None."""
+    key = _key(source, name, arch)
+    with _guard:
+        if found := _recent(key):
+            return found
+    core = _toolchain()
+    _, stored = _request(core, source, name, arch)
+    kept = disk.recall(stored)
+    if kept is not None:
+        with _guard:
+            _keep(key, kept)
+    return kept
+
+
+def _key(source: str, name: str, arch: str) -> Key:
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).digest(), name, arch
+
+
 def _recent(key: Key) -> Compiled | None:
     if key in _kept:
         _kept.move_to_end(key)
@@ -101,8 +120,8 @@ def _keep(key: Key, compiled: Compiled) -> None:
         nbytes -= len(_kept.popitem(last=False)[1].image)
 
 
-def _compile(source: str, name: str, arch: str) -> Compiled:
-    core = _toolchain()
+def _request(core: Any, source: str, name: str, arch: str) -> tuple[Any, bytes]:
+    """Return the compiler's options and the key under which its result is on disk."""
     includes = _include_directories() if _INCLUDE.search(source) else []
     options = core.ProgramOptions(
         name="source",
@@ -119,6 +138,12 @@ def _compile(source: str, name: str, arch: str) -> Compiled:
         name_expressions=(name,),
         extra_digest=_digest(includes),
     )
+    return options, key
+
+
+def _compile(source: str, name: str, arch: str) -> Compiled:
+    core = _toolchain()
+    options, key = _request(core, source, name, arch)
     if found := disk.recall(key):
         return found
     probe = PROBE_NAME.format(name)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from fastgraph.lower.cuda.call import CudaCall
 from fastgraph.lower.cuda.seam import INPUTS
 from fastgraph.lower.edges import chain, critical_path, data_edges, reduced
 from fastgraph.lower.plan import plan
 from fastgraph.lower.storage import Item, Roots, Seam
 
-__all__ = ["launch_edges"]
+__all__ = ["launch_edges", "launch_ns"]
+
+
+class Work(Protocol):
+    """What is known of how much there is to do."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read and written."""
+
+    @property
+    def flops(self) -> int:
+        """Operations."""
+
 
 # Rough, as in docs/cuda_facts.md: a dependent tiny node behind a programmatic edge, and what a
 # graph of several branches costs its launch call. They choose an order, never a result.
@@ -44,9 +57,9 @@ def launch_edges(items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
     return edges if apart <= MOST_GROWTH * together + SMALL_ARENA else one_by_one
 
 
-def launch_ns(call: CudaCall) -> float:
+def launch_ns(call: Work) -> float:
     """Nanoseconds that a launch takes, roughly."""
-    return max(NODE_NS, call.cost_ns, call.nbytes / BYTES_PER_NS, call.flops / FLOPS_PER_NS)
+    return max(NODE_NS, call.nbytes / BYTES_PER_NS, call.flops / FLOPS_PER_NS)
 
 
 def _rooted(edges: list[tuple[int, ...]], items: Sequence[Item]) -> list[tuple[int, ...]]:

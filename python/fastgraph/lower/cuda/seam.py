@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fastgraph.ir.graph import Value
+from fastgraph._core.record import Launch, Operand, RecordNode
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.registry import Target
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.storage import Item, Lowered, Output, Place, Seam, nbytes_of
 
-__all__ = ["INPUTS", "close_seams", "move_calls"]
+__all__ = [
+    "INPUTS",
+    "SCALAR_BYTES",
+    "close_seams",
+    "count_pieces",
+    "launch_of",
+    "move_calls",
+    "move_code",
+    "with_pointers",
+]
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 
@@ -20,8 +30,10 @@ THREADS = 256
 WIDE = 16
 WAVES = 4
 # One kernel moves so many pieces and scalars; there is code for each of these numbers.
-SLOTS = (1, 2, 4, 8, 16, 32, 64)
-WORD = 8
+SLOTS = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_PIECES = MOST_SCALARS = 64
+# A scalar, whatever its dtype, and every other argument of these kernels.
+SCALAR_BYTES = 8
 
 # An output of more bytes is computed on the device and moved out by one kernel.
 DIRECT_BYTES = 64 << 10
@@ -49,10 +61,10 @@ def close_seams(lowered: Lowered, target: Target) -> None:
         if value in read and place.nbytes:
             pieces.append((value, place))
     scalars = lowered.graph.scalars
-    words = Temp(WORD * len(scalars), "scalars")
+    words = Temp(SCALAR_BYTES * len(scalars), "scalars")
     for i, value in enumerate(scalars):
-        lowered.roots.put(value, words, WORD * i)
-        lowered.scalars[i] = Temp(WORD, value.name)
+        lowered.roots.put(value, words, SCALAR_BYTES * i)
+        lowered.scalars[i] = Temp(SCALAR_BYTES, value.name)
     needed = [i for i, value in enumerate(scalars) if value in read]
     given = [lowered.scalars[i] for i in range(len(scalars))] if needed else []
     inward = move_calls(INPUTS, pieces, words if given else None, given, target)
@@ -94,12 +106,11 @@ def move_calls(
     Most graphs need one; only one with more pieces or scalars than a kernel takes needs several.
     """
     calls: list[Item] = []
-    most = SLOTS[-1]
-    for start in range(0, len(pieces), most):
-        calls.append(_move(name, pieces[start : start + most], None, (), 0, target))
-    for start in range(0, len(scalars), most):
-        few = scalars[start : start + most]
-        if len(calls) == 1 and len(scalars) <= most:
+    for start in range(0, len(pieces), MOST_PIECES):
+        calls.append(_move(name, pieces[start : start + MOST_PIECES], None, (), 0, target))
+    for start in range(0, len(scalars), MOST_SCALARS):
+        few = scalars[start : start + MOST_SCALARS]
+        if len(calls) == 1 and len(scalars) <= MOST_SCALARS:
             calls = [_move(name, pieces, words, few, 0, target)]
         else:
             calls.append(_move(name, (), words, few, start, target))
@@ -114,29 +125,26 @@ def _move(
     first: int,
     target: Target,
 ) -> Item:
-    n_pieces, n_words = _slots(len(pieces)), _slots(len(scalars))
     arguments: list[Argument] = []
     for i, (to, _) in enumerate(pieces):
-        arguments += [("out", i), ("in", i), ("value", nbytes_of(to).to_bytes(WORD, "little"))]
-    arguments += [("value", bytes(WORD))] * (3 * (n_pieces - len(pieces)))
-    outs: list[Value | Temp] = [to for to, _ in pieces]
-    ins: list[Value | Temp] = [source for _, source in pieces]
+        arguments += [("out", i), ("in", i), ("value", _word(nbytes_of(to)))]
+    arguments += _nothing(3 * (_slots(len(pieces)) - len(pieces)))
+    outs: list[Place] = [to for to, _ in pieces]
+    ins: list[Place] = [source for _, source in pieces]
     if words is not None:
-        arguments += [("out", len(outs)), ("value", (first).to_bytes(WORD, "little"))]
+        arguments += [("out", len(outs)), ("value", _word(first))]
         arguments += [("scalar", len(ins) + i) for i in range(len(scalars))]
-        arguments += [("value", bytes(WORD))] * (n_words - len(scalars))
-        arguments.append(("value", len(scalars).to_bytes(WORD, "little")))
+        arguments += _nothing(_slots(len(scalars)) - len(scalars))
+        arguments.append(("value", _word(len(scalars))))
         outs.append(words)
         ins += scalars
     longest = max((nbytes_of(to) for to, _ in pieces), default=0)
     rows = max(len(pieces), 1)
     wanted = -(-longest // (THREADS * WIDE))
     blocks = max(1, min(wanted, WAVES * target.multiprocessors // rows))
-    moved = sum(nbytes_of(to) for to, _ in pieces) + WORD * len(scalars)
-    entry = f"fg_move_{n_pieces}_{n_words}"
-    code = KernelCode(source("move") + _kernel(entry, n_pieces, n_words), entry, "move")
+    moved = sum(nbytes_of(to) for to, _ in pieces) + SCALAR_BYTES * len(scalars)
     call = CudaCall(
-        code,
+        move_code(len(pieces), len(scalars)),
         tuple(outs),
         tuple(ins),
         (blocks, rows, 1),
@@ -146,6 +154,69 @@ def _move(
         label="copy",
     )
     return Seam(name, "copy", (moved,)), call
+
+
+def move_code(n_pieces: int, n_scalars: int) -> KernelCode:
+    """Return the kernel that moves so many pieces and scalars."""
+    pieces, words = _slots(n_pieces), _slots(n_scalars)
+    entry = f"fg_move_{pieces}_{words}"
+    return KernelCode(source("move") + _kernel(entry, pieces, words), entry, "move")
+
+
+def with_pointers(node: RecordNode, sizes: Mapping[int, int], function: Any) -> RecordNode:
+    """Return a node that moves scalars like all pieces, from memory.
+
+    Parameters
+    ----------
+    node : RecordNode
+        That of a call which takes scalars by value.
+    sizes : mapping of int to int
+        Bytes of each scalar, by its offset in their block.
+    function : object
+        What `move_code` of `count_pieces` pieces was loaded as.
+    """
+    call = launch_of(node)
+    scalars = [op for op in node.operands if op.reads][-_count_scalars(node) :]
+    outs = [op for op in node.operands if op.writes]
+    ins = [op for op in node.operands if op.reads][: len(outs) - 1]
+    words = outs.pop()
+    for scalar in scalars:
+        nbytes = sizes[scalar.offset]
+        place = words.offset + scalar.offset
+        outs.append(Operand(words.memory, place, nbytes, False, True))
+        ins.append(Operand(scalar.memory, scalar.offset, nbytes, True, False))
+    arguments: list[tuple[Any, ...]] = []
+    for i, out in enumerate(outs):
+        arguments += [("pointer", i), ("pointer", len(outs) + i), ("value", _word(out.nbytes))]
+    arguments += _nothing(3 * (_slots(len(outs)) - len(outs)))
+    grid = (call.grid[0], len(outs), 1)
+    launch = call._replace(function=function, grid=grid, arguments=tuple(arguments))
+    return node._replace(operands=(*outs, *ins), call=launch)
+
+
+def count_pieces(node: RecordNode) -> int:
+    """Return how many pieces `with_pointers` makes of a node; 0 where it takes no scalars."""
+    scalars = _count_scalars(node)
+    return sum(op.writes for op in node.operands) - 1 + scalars if scalars else 0
+
+
+def _count_scalars(node: RecordNode) -> int:
+    return sum(argument[0] == "scalar" for argument in launch_of(node).arguments)
+
+
+def launch_of(node: RecordNode) -> Launch:
+    """Return the launch of a node; all nodes of a model have one."""
+    assert isinstance(node.call, Launch)
+    return node.call
+
+
+def _word(value: int) -> bytes:
+    return value.to_bytes(SCALAR_BYTES, "little")
+
+
+def _nothing(count: int) -> list[tuple[str, bytes]]:
+    """Arguments for slots that nothing is in."""
+    return [("value", bytes(SCALAR_BYTES))] * count
 
 
 def _slots(count: int) -> int:
@@ -165,5 +236,5 @@ def _kernel(entry: str, n_pieces: int, n_words: int) -> str:
         parameters.append("u64 n_words")
         cases.append(f"  const u64 given[] = {{{', '.join(words)}}};\n")
         cases.append("  fg_move_words(words, first, given, n_words);\n")
-    head = f'extern "C" __global__ void {entry}({", ".join(parameters)})'
+    head = f"__global__ void {entry}({', '.join(parameters)})"
     return f"{head} {{\n  fg_wait();\n  fg_trigger();\n{''.join(cases)}}}\n"

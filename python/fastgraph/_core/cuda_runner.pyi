@@ -1,0 +1,26 @@
+from typing import Any, Literal
+
+from fastgraph._core.buffer import Block
+from fastgraph._core.record import Record
+from fastgraph._core.runner import Runner
+from fastgraph._core.stream import CudaDevice, Stream
+
+class CudaRunner(Runner): ...
+
+def cuda_runner(
+    device: CudaDevice,
+    stream: Stream,
+    record: Record,
+    blocks: list[tuple[Block, int] | None],
+    arena: Block,
+    staged: Block,
+    outputs: Block,
+    fault: Block,
+    inputs: list[tuple[int, int, int]],
+    results: list[tuple[int, int, int]],
+    scalar_memory: int,
+    ready: bool,
+    helpers: Any,
+    policy: Literal["auto"] | bool = "auto",
+    expect_long: bool = False,
+) -> CudaRunner: ...

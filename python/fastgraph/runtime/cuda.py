@@ -1,0 +1,269 @@
+"""Models on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fastgraph._core import buffer, cuda_work
+from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.cuda_runner import cuda_runner
+from fastgraph._core.record import Launch, Record, RecordNode
+from fastgraph._core.runner import Runner
+from fastgraph.device.backend import named
+from fastgraph.device.child import Part
+from fastgraph.device.context import DeviceContext
+from fastgraph.device.cuda.backend import CudaBackend
+from fastgraph.device.cuda.batch import load_all
+from fastgraph.device.foreign import as_buffer, is_foreign, settle
+from fastgraph.errors import CompileError, InputError, OutOfMemoryError
+from fastgraph.ir.graph import Graph
+from fastgraph.lower.cuda import Target
+from fastgraph.lower.cuda.call import KernelCode
+from fastgraph.lower.cuda.order import launch_ns
+from fastgraph.lower.cuda.recorder import CudaRecorder, codes_of
+from fastgraph.lower.cuda.seam import (
+    SCALAR_BYTES,
+    count_pieces,
+    launch_of,
+    move_code,
+    with_pointers,
+)
+from fastgraph.lower.program import Program, SetProgram, lower_calls, record_calls
+from fastgraph.passes import Optimised, optimise
+from fastgraph.runtime.options import CompileOptions
+from fastgraph.runtime.part import ARENA, part_of
+from fastgraph.runtime.side import Code, Side
+
+if TYPE_CHECKING:
+    from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.params import ParamSet
+
+__all__ = ["CudaSide"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_Policy = Literal["auto"] | bool
+
+FAULT_BYTES = 8
+STAGING_ALIGNMENT = 64
+# From this estimate on a wait lets other threads go on at once.
+LONG_NS = 200_000.0
+
+
+class CudaSide(Side):
+    """One GPU."""
+
+    threads = 1
+
+    def __init__(self, context: DeviceContext, release_gil: _Policy) -> None:
+        super().__init__(context)
+        self.release_gil = release_gil
+
+    @property
+    def gpu(self) -> CudaBackend:
+        """CudaBackend: the device."""
+        found: Any = self.backend
+        return found
+
+    def optimise(self, graph: Graph, options: CompileOptions) -> Optimised:
+        """Return a graph in the vocabulary of the device's kernels."""
+        if options.isa is not None:
+            raise InputError(f"isa {options.isa!r}: instruction sets are chosen for the cpu alone")
+        return optimise(graph, fuse=options.fuse, pack=False)
+
+    def code(self, optimised: Optimised, options: CompileOptions) -> CudaCode:
+        """Return the program of an optimised graph, its kernels compiled and loaded."""
+        target = self.target(options)
+        functions: dict[KernelCode, Any] = {}
+        recorder = CudaRecorder(target, functions.__getitem__)
+        lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
+        functions.update(load_all(self.gpu.loader, codes_of(lowered)))
+        program = record_calls(lowered, recorder)
+        for record in (program.record, program.setup.record):
+            _check_arguments(record, self.gpu)
+        return CudaCode(program, self, target)
+
+    def target(self, options: CompileOptions) -> Target:
+        """Return what lowerings may depend on."""
+        gpu = self.gpu.gpu
+        return Target(
+            self.gpu.loader.arch,
+            gpu.compute_capability,
+            gpu.attribute("multiprocessor_count"),
+            gpu.attribute("max_shared_memory_per_block_optin"),
+            gpu.attribute("l2_cache_size"),
+            options.tf32,
+        )
+
+    def as_stream(self, stream: Any) -> Any:
+        """Return a stream of this device."""
+        return self.gpu.as_stream(stream)
+
+    def on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
+        """Return an array as a buffer where it lies on the device; others as they are."""
+        what = f"{'output' if written else 'input'} {name!r}"
+        if isinstance(array, Buffer):
+            if array.device == self.context.device:
+                return array
+            if not array.host_visible:
+                raise InputError(f"{what}: {array!r} is not on {self.context.device}")
+            return np.asarray(array)
+        if not is_foreign(array):
+            return array
+        try:
+            return as_buffer(array, self.context.device, stream, readonly=not written)
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
+
+    def let_go(self, given: tuple[Any, Any], stream: Any) -> None:
+        """Let other libraries' streams wait for a run that was enqueued on their arrays."""
+        inputs, out = given
+        settle((*inputs.values(), *out), stream)
+
+
+class CudaCode(Code):
+    """Launches of a run and of setting parameters."""
+
+    def __init__(self, program: Program, side: CudaSide, target: Target) -> None:
+        self.program = program
+        self.side = side
+        self.target = target
+
+    def block_of(self, array: _Array) -> Block:
+        """Return new memory of the device with the elements of an array."""
+        block = self.allocate(array.nbytes)
+        if array.nbytes:
+            device = self.side.context.device
+            buffer.view(block, 0, array.shape, array.dtype, device).copy_from(array)
+        return block
+
+    def lend(self, array: _Array) -> Block:
+        """Return the same: the device reads no memory of the host's that is not its own."""
+        return self.block_of(array)
+
+    def allocate(self, nbytes: int) -> Block:
+        """Return memory of the device."""
+        return self.side.gpu.allocate(nbytes)
+
+    def run_set(
+        self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]
+    ) -> int | None:
+        """Launch nodes of the set program one after another and wait."""
+        gpu = self.side.gpu
+        word = gpu.allocate_host(FAULT_BYTES)
+        blocks = {**bindings, setup.fault_memory: word}
+        stream = gpu.create_stream()
+        for number in nodes:
+            node = setup.record.nodes[number]
+            addresses = [blocks[op.memory].ptr + op.offset for op in node.operands]
+            cuda_work.launch(stream, _alone(node), addresses)
+        stream.synchronize()
+        fault = int(np.asarray(buffer.view(word, 0, (), "uint64", gpu.device))[()])
+        return fault - 1 if fault else None
+
+    def runner(self, params: ParamSet, title: str) -> Runner:
+        """Return what runs the program, over memory and a stream of its own."""
+        gpu, program = self.side.gpu, self.program
+        memories = program.record.memories
+        try:
+            arena = gpu.allocate(program.arena_nbytes)
+        except OutOfMemoryError as error:
+            held = params.blocks.nbytes
+            what = f"the arena of {title} (its parameters and constants take {held} bytes)"
+            raise named(error, what) from None
+        inputs, staged_nbytes = [], 0
+        for memory in program.inputs:
+            inputs.append((memories[memory].nbytes, memory, staged_nbytes))
+            staged_nbytes += _aligned(memories[memory].nbytes)
+        outputs = [
+            (memories[memory].nbytes, memory, offset)
+            for memory, offset in zip(program.outputs, program.output_offsets, strict=True)
+        ]
+        try:
+            staged = gpu.allocate_host(staged_nbytes)
+            home = gpu.allocate_host(program.outputs_nbytes)
+            fault = gpu.allocate_host(FAULT_BYTES)
+        except OutOfMemoryError as error:
+            raise named(error, "pinned memory for inputs and outputs of", title) from None
+        blocks: list[tuple[Block, int] | None] = [None] * len(memories)
+        blocks[ARENA] = arena, 0
+        blocks[program.fault_memory] = fault, 0
+        for block, ports in ((staged, inputs), (home, outputs)):
+            for _, memory, offset in ports:
+                blocks[memory] = block, offset
+        for value, memory in program.blocks.items():
+            found = params.block(value)
+            blocks[memory] = None if found is None else (found, 0)
+        return cuda_runner(
+            gpu.gpu,
+            gpu.create_stream(),
+            program.record,
+            blocks,
+            arena,
+            staged,
+            home,
+            fault,
+            inputs,
+            outputs,
+            program.scalar_memory,
+            not params.unset,
+            gpu.helpers,
+            self.side.release_gil,
+            sum(launch_ns(meta) for meta in program.meta) >= LONG_NS,
+        )
+
+    def part(self, model: CompiledGraph, title: str) -> Part:
+        """Return the nodes of a model for another graph, which gives scalars by address."""
+        program = self.program
+        sizes = {offset: dtype.itemsize for _, dtype, offset, _ in program.scalars}
+        nodes = []
+        for node in program.record.nodes:
+            if count := count_pieces(node):
+                code = move_code(count, 0)
+                function = load_all(self.side.gpu.loader, {code: 0})[code]
+                nodes.append(with_pointers(node, sizes, function))
+            else:
+                nodes.append(node)
+        own = {ARENA: True, program.fault_memory: False, **dict.fromkeys(program.outputs, False)}
+        return part_of(model, title, nodes, own, {})
+
+    @property
+    def words(self) -> str:
+        """str: what the kernels are compiled for, and the GPU's name."""
+        return f"{self.target.arch}, {self.side.gpu.gpu.name}"
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // STAGING_ALIGNMENT) * STAGING_ALIGNMENT
+
+
+def _alone(node: RecordNode) -> Launch:
+    """The launch of a node that waits for all before it."""
+    return launch_of(node)._replace(programmatic=False)
+
+
+def _check_arguments(record: Record, gpu: CudaBackend) -> None:
+    """Raise CompileError where a launch does not give what its kernel takes: the driver asks not.
+
+    That is a mistake of a lowering, not of the graph's.
+    """
+    sizes: dict[int, list[int]] = {}
+    for node in record.nodes:
+        call = launch_of(node)
+        handle = call.function.handle
+        if handle not in sizes:
+            sizes[handle] = [size for _, size in gpu.loader.parameter_sizes(handle)]
+        given = [_size(argument) for argument in call.arguments]
+        if given != sizes[handle]:
+            raise CompileError(
+                f"node {node.name!r} ({node.label}): kernel {call.function.name!r} takes "
+                f"parameters of {sizes[handle]} bytes and is given {given}"
+            )
+
+
+def _size(argument: tuple[Any, ...]) -> int:
+    if argument[0] == "value":
+        return len(argument[1])
+    return SCALAR_BYTES

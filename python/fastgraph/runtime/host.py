@@ -1,0 +1,154 @@
+"""Models on the cpu."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fastgraph._core import buffer, host_graph, isa
+from fastgraph._core.buffer import Block
+from fastgraph._core.checks import check_stream
+from fastgraph._core.host_program import HostProgram
+from fastgraph._core.host_runner import host_runner
+from fastgraph._core.params import block_of
+from fastgraph._core.runner import Runner
+from fastgraph.device.backend import named
+from fastgraph.device.child import Part
+from fastgraph.device.context import DeviceContext
+from fastgraph.errors import InputError, OutOfMemoryError
+from fastgraph.ir.graph import Graph
+from fastgraph.lower.cpu import Target
+from fastgraph.lower.cpu.recorder import HostRecorder
+from fastgraph.lower.program import Program, SetProgram, lower
+from fastgraph.lower.storage import nbytes_of
+from fastgraph.passes import Optimised, optimise
+from fastgraph.runtime.options import CompileOptions
+from fastgraph.runtime.part import ARENA, part_of
+from fastgraph.runtime.side import Code, Side
+
+if TYPE_CHECKING:
+    from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.params import ParamSet
+
+__all__ = ["HostSide"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+_Policy = Literal["auto"] | bool
+
+
+class HostSide(Side):
+    """The cpu, with so many threads."""
+
+    threads = 1
+
+    def __init__(self, context: DeviceContext, threads: int, release_gil: _Policy) -> None:
+        super().__init__(context)
+        self.threads = threads
+        self.release_gil = release_gil
+
+    def optimise(self, graph: Graph, options: CompileOptions) -> Optimised:
+        """Return a graph in the vocabulary of host kernels."""
+        _isa_of(options)
+        return optimise(graph, fuse=options.fuse)
+
+    def code(self, optimised: Optimised, options: CompileOptions) -> HostCode:
+        """Return the program of an optimised graph."""
+        chosen = _isa_of(options)
+        recorder = HostRecorder(Target(self.threads, chosen))
+        program = lower(optimised.graph, optimised.is_set, recorder)
+        return HostCode(program, chosen, self.threads, self.release_gil)
+
+    def as_stream(self, stream: Any) -> Any:
+        """Refuse: the cpu has none."""
+        check_stream(stream)
+
+
+def _isa_of(options: CompileOptions) -> str:
+    chosen = isa.chosen() if options.isa is None else options.isa
+    if not isinstance(chosen, str) or chosen not in isa.offered():
+        raise InputError(f"isa {chosen!r}: this machine offers {isa.offered()}")
+    return chosen
+
+
+class HostCode(Code):
+    """Host programs of a run and of setting parameters."""
+
+    def __init__(self, program: Program, chosen: str, threads: int, release_gil: _Policy) -> None:
+        self.program = program
+        self.isa = chosen
+        self.threads = threads
+        self.release_gil = release_gil
+        self.host = HostProgram(program.record, chosen)
+        self.host_setup = HostProgram(program.setup.record, chosen)
+
+    def block_of(self, array: _Array) -> Block:
+        """Return a new block with the elements of a C-contiguous array."""
+        return block_of(array)
+
+    def lend(self, array: _Array) -> Block:
+        """Return a block over the elements of a C-contiguous array."""
+        return buffer.borrow(array.ctypes.data, array.nbytes, array)
+
+    def allocate(self, nbytes: int) -> Block:
+        """Return memory of the host."""
+        return buffer.allocate(nbytes, zero=False)
+
+    def run_set(
+        self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]
+    ) -> int | None:
+        """Run nodes of the set program."""
+        executable = host_graph.instantiate(self.host_setup, dict(bindings), self.threads)
+        try:
+            executable.run_subset(nodes)
+        except InputError:
+            # Once more, one at a time, to tell which met bad data.
+            for node in nodes[:-1]:
+                try:
+                    executable.run_subset([node])
+                except InputError:
+                    return node
+            return nodes[-1]
+        return None
+
+    def runner(self, params: ParamSet, title: str) -> Runner:
+        """Return what runs the program, over an arena of its own."""
+        program = self.program
+        try:
+            arena = buffer.allocate(program.arena_nbytes, zero=False)
+        except OutOfMemoryError as error:
+            raise named(error, "the arena of", title) from None
+        bindings: dict[int, Any] = {ARENA: arena}
+        for memory, offset in zip(program.outputs, program.output_offsets, strict=True):
+            bindings[memory] = (arena, offset)
+        for value, memory in program.blocks.items():
+            block = params.block(value)
+            if block is not None:
+                bindings[memory] = block
+        executable = host_graph.instantiate(self.host, bindings, self.threads, self.release_gil)
+        sizes = program.record.memories
+        return host_runner(
+            executable,
+            arena,
+            [(nbytes_of(v), m) for v, m in zip(program.graph.inputs, program.inputs, strict=True)],
+            [
+                (sizes[memory].nbytes, memory, offset)
+                for memory, offset in zip(program.outputs, program.output_offsets, strict=True)
+            ],
+            program.scalar_nbytes,
+            program.scalar_memory,
+        )
+
+    def part(self, model: CompiledGraph, title: str) -> Part:
+        """Return the nodes of a model for another graph."""
+        program = self.program
+        places = zip(program.outputs, program.output_offsets, strict=True)
+        aliases = {memory: (ARENA, offset) for memory, offset in places}
+        part = part_of(model, title, program.record.nodes, {ARENA: True}, aliases)
+        return part._replace(isa=self.isa)
+
+    @property
+    def words(self) -> str:
+        """str: threads and instruction set."""
+        return f"{self.threads} threads, {self.isa}"

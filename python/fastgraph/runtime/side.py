@@ -1,0 +1,131 @@
+"""What compiling and running models asks of a device, behind one face."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph._core.buffer import Block
+from fastgraph._core.runner import Runner
+from fastgraph.device.backend import Backend, backend_of
+from fastgraph.device.child import Part
+from fastgraph.device.outputs import check_outputs
+from fastgraph.lower.program import Program, SetProgram
+
+if TYPE_CHECKING:
+    from fastgraph.device.context import DeviceContext
+    from fastgraph.ir.graph import Graph
+    from fastgraph.passes import Optimised
+    from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.options import CompileOptions
+    from fastgraph.runtime.params import ParamSet
+
+__all__ = ["Code", "Side"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Code(ABC):
+    """A program made ready for a device: what a model and its clones share of it."""
+
+    program: Program
+
+    @abstractmethod
+    def block_of(self, array: _Array) -> Block:
+        """Return a new block with the elements of a C-contiguous array."""
+
+    @abstractmethod
+    def lend(self, array: _Array) -> Block:
+        """Return a block with the same elements, for as long as the array is there."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Block:
+        """Return memory in which the set program works."""
+
+    @abstractmethod
+    def run_set(
+        self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]
+    ) -> int | None:
+        """Run nodes of the set program; return the one that met bad data, or None."""
+
+    @abstractmethod
+    def runner(self, params: ParamSet, title: str) -> Runner:
+        """Return what runs the program, over memory of its own.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The memory does not fit; nothing is held.
+        """
+
+    @abstractmethod
+    def part(self, model: CompiledGraph, title: str) -> Part:
+        """Return the nodes of a model for another graph; called with its lock."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """str: how summaries call what the program was made for."""
+
+
+class Side(ABC):
+    """One device, for a session."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self.context = context
+
+    @property
+    def backend(self) -> Backend:
+        """Backend: the device."""
+        return backend_of(self.context.device)
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """int: how many threads of the host share the work of a run."""
+
+    @abstractmethod
+    def optimise(self, graph: Graph, options: CompileOptions) -> Optimised:
+        """Return a graph in the vocabulary that the device lowers; checks the options."""
+
+    @abstractmethod
+    def code(self, optimised: Optimised, options: CompileOptions) -> Code:
+        """Return the program of an optimised graph."""
+
+    @abstractmethod
+    def as_stream(self, stream: Any) -> Any:
+        """Return what a caller gives as a stream."""
+
+    def on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
+        """Return an array as a buffer where it lies on the device; others as they are.
+
+        Parameters
+        ----------
+        name : str
+            Of the input or output that it is for.
+        array : array
+        stream : Stream or None
+            What is made to wait for the work that fills it.
+        written : bool
+            It is for an output.
+        """
+        return array
+
+    def check_out(self, specs: Sequence[Any], out: Any, stream: Any) -> tuple[list[Any], list[Any]]:
+        """Return what a caller gives for outputs, and the same as ndarrays and buffers."""
+        given: Any = out if isinstance(out, dict | str | bytes) else _listed(out)
+        return given, check_outputs(specs, given, self.context.device, stream)
+
+    def let_go(self, given: tuple[Any, Any], stream: Any) -> None:
+        """Let other libraries' streams wait for a run that was enqueued on their arrays."""
+        raise NotImplementedError
+
+
+def _listed(out: Any) -> Any:
+    try:
+        return list(out)
+    except TypeError:
+        return out  # the check says what is wrong with it

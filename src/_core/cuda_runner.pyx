@@ -1,0 +1,436 @@
+# cython: language_level=3, nonecheck=False
+"""Runs on a GPU: inputs are staged, one launch, a wait, outputs are read in memory of the host.
+
+A run is one launch of one executable. Its first node brings the inputs to the device, from pinned
+memory to which the host has copied them or from wherever they are on the device; its last ones
+write the outputs to mapped memory of the host, or to the caller's own on the device. Another
+address is an update of one node, and the same one as in the last run none.
+"""
+
+cimport cython
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.string cimport memcpy, memset
+from libcpp.vector cimport vector
+
+from fastgraph._core.buffer cimport Block
+from fastgraph._core.cuda_graph cimport (
+    CudaGraph, CudaGraph_check_stream, CudaGraph_launch, CudaGraph_lend)
+from fastgraph._core.driver cimport copy_async, copy_spec, event_record, exec_upload
+from fastgraph._core.record cimport Operand, Record, RecordNode
+from fastgraph._core.runner cimport Runner
+from fastgraph._core.stream cimport (
+    CudaDevice, CudaDevice_event, CudaDevice_give, CudaDevice_order, LastUse_before, Stream,
+    Stream_mark, Stream_see, Stream_wait, keeps_gil)
+from fastgraph._core.waiting cimport wait_kept
+
+from fastgraph._core import cuda_graph, cuda_work
+from fastgraph._core.stream import Event
+from fastgraph.errors import InputError
+
+# What a kernel writes at once lies at a multiple of this; elsewhere an output is copied.
+cdef uintptr_t OUTPUT_ALIGNMENT = 16
+# Copies of more bytes let other threads go on.
+cdef Py_ssize_t LONG_COPY = 1 << 20
+cdef Py_ssize_t WORD = 8
+
+
+cdef struct cuda_port:
+    size_t memory
+    Py_ssize_t nbytes
+    uintptr_t home                       # of the host: staging of an input, an output's place
+    uintptr_t wanted                     # where it lies in the coming run
+    uintptr_t bound                      # where the executable has it; 0 where that is unknown
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class CudaRunner(Runner):
+    """An executable over an arena of its own, and the memory through which arrays come and go."""
+
+    cdef CudaGraph graph                 # None before all parameters are set
+    cdef CudaDevice device
+    cdef Stream own
+    cdef Stream on                       # where the coming run is put
+    cdef Record record
+    cdef object helpers
+    cdef list blocks                     # by memory: (Block, offset), None for parameters not set
+    cdef Block staged
+    cdef uint64_t *fault
+    cdef Block fault_block
+    cdef vector[cuda_port] ins
+    cdef vector[cuda_port] outs
+    cdef list in_blocks                  # of inputs on the device in the coming run, else None
+    cdef list out_blocks
+    cdef list late                       # outputs to be copied after it: (index, Block, offset)
+    cdef dict scalars                    # (memory, offset) → bytes, of the coming run
+    cdef Py_ssize_t scalar_memory
+    cdef bint pending                    # a run was enqueued and is not known to be done
+    cdef bint joins                      # work on other streams of ours may fill what it reads
+    cdef object policy                   # of the GIL: "auto", True or False
+    cdef bint expect_long
+
+    cdef int start(self, bint settle) except -1:
+        cdef size_t i
+        self.on = self.own
+        self.joins = False
+        for i in range(self.outs.size()):
+            self.outs[i].wanted = self.outs[i].home
+        if self.pending and (settle or self.graph.used.query()):
+            settle_runs(self)
+        return check_earlier(self)
+
+    cdef int take(self, Py_ssize_t i, const void *at) except -1:
+        cdef cuda_port *port = &self.ins[i]
+        cdef void *home = <void *> port.home
+        cdef Py_ssize_t nbytes = port.nbytes
+        if self.pending:
+            settle_runs(self)
+        if nbytes > LONG_COPY and self.release_gil:
+            with nogil:
+                memcpy(home, at, nbytes)
+        else:
+            memcpy(home, at, nbytes)
+        port.wanted = port.home
+        return 0
+
+    cdef void *staging(self, Py_ssize_t i) except NULL:
+        if self.pending:
+            settle_runs(self)
+        return <void *> self.ins[i].home
+
+    cdef int take_staged(self, Py_ssize_t i) except -1:
+        self.ins[i].wanted = self.ins[i].home
+        return 0
+
+    cdef int take_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        self.ins[i].wanted = block.ptr + <uintptr_t> offset
+        self.in_blocks[i] = (block, offset)
+        self.joins = True
+        return 0
+
+    cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
+        cdef bytes word = (<const char *> value)[:nbytes]
+        self.scalars[self.scalar_memory, offset] = word.ljust(WORD, b"\0")
+        return 0
+
+    cdef bint give(self, Py_ssize_t i, void *at) except -1:
+        return False
+
+    cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        cdef uintptr_t at = block.ptr + <uintptr_t> offset
+        self.joins = True
+        if at % OUTPUT_ALIGNMENT:
+            self.late.append((i, block, offset))
+        else:
+            self.outs[i].wanted = at
+            self.out_blocks[i] = (block, offset)
+        return 0
+
+    cdef int home(self) except -1:
+        cdef size_t i
+        for i in range(self.outs.size()):
+            self.outs[i].wanted = self.outs[i].home
+        return 0
+
+    cdef int use(self, object stream) except -1:
+        self.on = stream
+        return 0
+
+    cdef object stream(self):
+        return self.on
+
+    cdef int run(self) except -1:
+        self.enqueue()
+        return finish(self)
+
+    cdef int enqueue(self) except -1:
+        cdef CudaGraph graph = self.graph
+        cdef Stream on = self.on
+        try:
+            bind_ports(self, self.ins, self.in_blocks)
+            bind_ports(self, self.outs, self.out_blocks)
+            if self.scalars:
+                graph.set_scalars(self.scalars, held=True)
+            if self.joins and on is self.own:
+                CudaDevice_order(self.device, on.handle)
+            if on is not self.own:
+                CudaGraph_check_stream(graph, on)
+            CudaGraph_launch(graph, on)
+            self.pending = True
+            for i, block, offset in self.late:
+                copy_out(self, i, block, offset)
+        finally:
+            self.scalars.clear()
+            self.late.clear()
+        return 0
+
+    cdef list run_timed(self):
+        return time_nodes(self)
+
+    cdef int adopt(self, list places, bint ready) except -1:
+        return adopt_blocks(self, places, ready)
+
+    cdef int close(self) except -1:
+        # The last reference waits for the last run.
+        self.graph = None
+        self.executable = None
+        return 0
+
+
+# ---- a run
+
+cdef int bind_ports(CudaRunner self, vector[cuda_port] &ports, list blocks) except -1:
+    """Let the executable name where inputs or outputs lie in the coming run."""
+    cdef size_t i
+    for i in range(ports.size()):
+        if ports[i].wanted != ports[i].home:
+            block, offset = blocks[i]
+            if ports[i].wanted == ports[i].bound:
+                CudaGraph_lend(self.graph, ports[i].memory, block, offset, self.pending)
+                continue
+        elif ports[i].bound != ports[i].home:
+            block, offset = self.blocks[ports[i].memory]
+        else:
+            continue
+        ports[i].bound = 0
+        self.graph.rebind(ports[i].memory, block, offset, held=True)
+        ports[i].bound = ports[i].wanted
+    return 0
+
+
+cdef int let_go(CudaRunner self, vector[cuda_port] &ports, list blocks) except -1:
+    """Keep no array of the caller's: the run is over, and the next one says where its own lie.
+
+    The executable goes on naming their addresses, which cost an update again if they come back.
+    """
+    cdef size_t i
+    for i in range(ports.size()):
+        blocks[i] = None
+        if ports[i].bound != ports[i].home:
+            block, offset = self.blocks[ports[i].memory]
+            CudaGraph_lend(self.graph, ports[i].memory, block, offset, False)
+    return 0
+
+
+cdef int finish(CudaRunner self) except -1:
+    """Wait for the last run; raises InputError where it met bad data."""
+    cdef uint64_t number
+    wait_for(self, self.graph.used)
+    self.pending = False
+    let_go(self, self.ins, self.in_blocks)
+    let_go(self, self.outs, self.out_blocks)
+    number = self.fault[0]
+    if number:
+        self.fault[0] = 0
+        raise_fault(self, number, "this run's data; the run's outputs are not handed out")
+    return 0
+
+
+cdef int settle_runs(CudaRunner self) except -1:
+    """Wait for the runs that were enqueued; raises InputError where one met bad data."""
+    wait_for(self, self.graph.used)
+    self.pending = False
+    return check_earlier(self)
+
+
+cdef int check_earlier(CudaRunner self) except -1:
+    """Raise InputError where a run that nobody waited for met bad data."""
+    cdef uint64_t number = self.fault[0]
+    if number:
+        self.fault[0] = 0
+        raise_fault(self, number, "the data of a run that was enqueued before and not waited for; "
+                                  "this call has run nothing")
+    return 0
+
+
+cdef int raise_fault(CudaRunner self, uint64_t number, str where) except -1:
+    cdef RecordNode node = self.record.nodes[number - 1]
+    raise InputError(
+        f"node {node.name!r} ({node.label or node.kind}) met an index out of range in {where}")
+
+
+cdef int wait_for(CudaRunner self, Stream stream) except -1:
+    """Wait for what is on a stream, with the GIL as the session says."""
+    cdef CudaDevice device = self.device
+    cdef uint64_t marks
+    cdef uintptr_t event
+    if self.policy is not False or not keeps_gil(stream):
+        return Stream_wait(stream, self.expect_long)
+    marks = stream.marks
+    event = CudaDevice_event(device)
+    try:
+        event_record(device.context, event, stream.handle)
+        wait_kept(device.context, event)
+    finally:
+        CudaDevice_give(device, event)
+    return Stream_see(stream, marks)
+
+
+cdef int copy_out(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+    """Copy an output to where kernels cannot write it as wide as they do."""
+    cdef copy_spec spec
+    cdef uintptr_t context = self.device.context
+    memset(&spec, 0, sizeof(spec))
+    spec.src = self.outs[i].home
+    spec.dst = block.ptr + <uintptr_t> offset
+    spec.nbytes = self.outs[i].nbytes
+    spec.src_is_host = True
+    spec.dst_is_host = block.memory is None or block.memory.host_visible
+    spec.src_context = spec.dst_context = context
+    if spec.nbytes:
+        copy_async(context, &spec, self.on.handle)
+        Stream_mark(self.on)
+        self.out_blocks[i] = (block, offset)
+    return 0
+
+
+cdef list time_nodes(CudaRunner self):
+    """Run the nodes one after another; the time of each in nanoseconds."""
+    cdef Operand operand
+    cdef CudaGraph graph = self.graph
+    cdef Stream stream = self.on
+    bind_ports(self, self.ins, self.in_blocks)
+    bind_ports(self, self.outs, self.out_blocks)
+    if self.scalars:
+        graph.set_scalars(self.scalars, held=True)
+        self.scalars.clear()
+    CudaDevice_order(self.device, stream.handle)
+    values = graph.scalar_values()
+    events = [Event(self.device, stream) for _ in range(len(self.record.nodes) + 1)]
+    LastUse_before(graph.last_use, stream)
+    graph.used = stream                  # that is where the graph's work is, for who waits
+    self.pending = True
+    events[0].record()
+    for node, event in zip(self.record.nodes, events[1:]):
+        addresses = []
+        for operand in node.operands:
+            addresses.append(graph.places.at[<size_t> operand.memory].base
+                             + <uintptr_t> operand.offset)
+        cuda_work.launch(stream, eager(node, values), addresses)
+        event.record()
+    finish(self)
+    return [int(1e6 * after.elapsed_ms(before)) for before, after in zip(events, events[1:])]
+
+
+cdef object eager(RecordNode node, dict values):
+    """The launch of a node by itself, with the values of scalars."""
+    cdef list arguments = []
+    for argument in node.call.arguments:
+        if argument[0] == "scalar":
+            operand = node.operands[argument[1]]
+            argument = ("value", values[operand.memory, operand.offset])
+        arguments.append(argument)
+    return node.call._replace(arguments=tuple(arguments), programmatic=False)
+
+
+# ---- parameters
+
+cdef int adopt_blocks(CudaRunner self, list places, bint ready) except -1:
+    cdef list blocks = list(self.blocks)
+    cdef size_t i
+    cdef CudaGraph graph
+    for memory, block in places:
+        blocks[memory] = (block, 0)
+    if self.pending:
+        # What it met, if anything, is told by the next run.
+        wait_for(self, self.graph.used)
+        self.pending = False
+    if self.graph is None or 2 * len(places) > len(blocks):
+        # One that is made for its addresses runs better than one of which most were changed.
+        graph = None
+        if ready:
+            graph = make_graph(self, blocks)
+        self.graph = graph
+        self.executable = graph
+    else:
+        self.graph.take(self.record, blocks, held=True)
+    self.blocks = blocks
+    for i in range(self.ins.size()):
+        self.ins[i].bound = self.ins[i].home
+        self.in_blocks[i] = None
+    for i in range(self.outs.size()):
+        self.outs[i].bound = self.outs[i].home
+        self.out_blocks[i] = None
+    return 0
+
+
+cdef CudaGraph make_graph(CudaRunner self, list blocks):
+    cdef CudaGraph graph
+    cdef dict values = {}
+    for node in self.record.nodes:
+        for argument in node.call.arguments:
+            if argument[0] == "scalar":
+                operand = node.operands[argument[1]]
+                values[operand.memory, operand.offset] = bytes(WORD)
+    graph = cuda_graph.instantiate(
+        self.record, blocks, self.device, self.own, self.helpers, lock=self.lock, scalars=values)
+    exec_upload(self.device.context, graph.executable, self.own.handle)
+    Stream_mark(self.own)
+    return graph
+
+
+def cuda_runner(CudaDevice device not None, Stream stream not None, Record record not None,
+                list blocks not None, Block arena not None, Block staged not None,
+                Block outputs not None, Block fault not None, list inputs not None,
+                list results not None, Py_ssize_t scalar_memory, bint ready, helpers,
+                policy="auto", bint expect_long=False):
+    """Return the runner of a record on a GPU.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    stream : Stream
+        The model's own.
+    record : Record
+    blocks : list of (Block, int) or None
+        For each memory where it lies; None for parameters without a value.
+    arena, staged, outputs, fault : Block
+        Memory of the device, and pinned memory for inputs, outputs and the error word.
+    inputs, results : list of (int, int, int)
+        For each input and output its bytes, its memory, and where it lies in `staged` or `outputs`.
+    scalar_memory : int
+        The memory that scalars are operands of, or -1.
+    ready : bool
+        All parameters have values.
+    helpers : object
+        The package's own kernels, as `cuda_graph.instantiate` takes them.
+    policy : "auto" or bool
+        Whether a wait lets other threads go on.
+    expect_long : bool
+        A run is expected to take so long that a wait lets them go on at once.
+
+    Raises
+    ------
+    DriverError
+        The executable cannot be made; nothing is left.
+    """
+    cdef CudaRunner self = CudaRunner.__new__(CudaRunner)
+    cdef cuda_port port
+    self.device = device
+    self.own = self.on = stream
+    self.record = record
+    self.helpers = helpers
+    self.blocks = blocks
+    self.arena = arena
+    self.staged = staged
+    self.outputs = outputs
+    self.fault_block = fault
+    self.fault = <uint64_t *> fault.ptr
+    self.on_device = True
+    self.scalar_memory = scalar_memory
+    self.scalars = {}
+    self.late = []
+    self.policy = policy
+    self.expect_long = policy is True or (expect_long and policy is not False)
+    self.release_gil = self.expect_long
+    for port.nbytes, port.memory, offset in inputs:
+        port.home = port.wanted = port.bound = staged.ptr + <uintptr_t> offset
+        self.ins.push_back(port)
+    for port.nbytes, port.memory, offset in results:
+        port.home = port.wanted = port.bound = outputs.ptr + <uintptr_t> offset
+        self.outs.push_back(port)
+    self.in_blocks = [None] * len(inputs)
+    self.out_blocks = [None] * len(results)
+    if ready:
+        adopt_blocks(self, [], True)
+    return self

@@ -1,0 +1,41 @@
+"""What runs a compiled graph on one device: where inputs lie, one run, where outputs are."""
+
+from fastgraph._core.buffer cimport Block
+from fastgraph._core.executable cimport Executable
+from fastgraph._core.lock cimport GraphLock
+
+
+cdef class Runner:
+    cdef GraphLock lock
+    cdef readonly Executable executable  # None as long as the graph cannot run, and once closed
+    cdef readonly Block arena
+    cdef readonly Block outputs          # host-visible; what offsets of outputs are relative to
+    cdef readonly bint release_gil       # other threads may go on during a run
+    cdef readonly bint on_device         # arrays may lie in memory of a device
+
+    # All with the lock held. `start` comes first in each run; with `settle` nothing that was
+    # enqueued earlier still reads what the host writes.
+    cdef int start(self, bint settle) except -1
+    # Input `i` lies at `at`: dense bytes of the host, which stay there until the run is over.
+    cdef int take(self, Py_ssize_t i, const void *at) except -1
+    # Where the bytes of input `i` can be written, and that they were.
+    cdef void *staging(self, Py_ssize_t i) except NULL
+    cdef int take_staged(self, Py_ssize_t i) except -1
+    cdef int take_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
+    cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1
+    # Whether output `i` will be at `at` after the run; else it has to be copied from its home.
+    cdef bint give(self, Py_ssize_t i, void *at) except -1
+    cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
+    # Let outputs lie where they are by default.
+    cdef int home(self) except -1
+    # Put what is enqueued by the coming run on a stream of the device's.
+    cdef int use(self, object stream) except -1
+    # That stream, or the model's own; None where there are none.
+    cdef object stream(self)
+    # Run and wait, or enqueue that.
+    cdef int run(self) except -1
+    cdef int enqueue(self) except -1
+    cdef list run_timed(self)
+    # Bind memories to blocks, all or none: a list of (memory, block).
+    cdef int adopt(self, list places, bint ready) except -1
+    cdef int close(self) except -1

@@ -1,0 +1,71 @@
+# cython: language_level=3, nonecheck=False
+"""What runs a compiled graph on one device; `HostRunner` and `CudaRunner` are the kinds.
+
+The run methods check and decide nothing about devices: they say where inputs lie and where outputs
+are to go, and a runner does that.
+"""
+
+from fastgraph._core.buffer cimport Block
+from fastgraph._core.lock cimport GraphLock
+
+from fastgraph.errors import GraphError
+
+
+cdef class Runner:
+    """A runner that has nothing to run: what is left of one that was closed."""
+
+    def __cinit__(self):
+        self.lock = GraphLock.__new__(GraphLock)
+        self.release_gil = False
+        self.on_device = False
+
+    def __init__(self):
+        raise TypeError("runners are made by the functions of their modules")
+
+    cdef int start(self, bint settle) except -1:
+        raise GraphError("this model is closed")
+
+    cdef int take(self, Py_ssize_t i, const void *at) except -1:
+        raise NotImplementedError
+
+    cdef void *staging(self, Py_ssize_t i) except NULL:
+        raise NotImplementedError
+
+    cdef int take_staged(self, Py_ssize_t i) except -1:
+        raise NotImplementedError
+
+    cdef int take_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        raise NotImplementedError
+
+    cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
+        raise NotImplementedError
+
+    cdef bint give(self, Py_ssize_t i, void *at) except -1:
+        raise NotImplementedError
+
+    cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        raise NotImplementedError
+
+    cdef int home(self) except -1:
+        return 0
+
+    cdef int use(self, object stream) except -1:
+        raise NotImplementedError
+
+    cdef object stream(self):
+        return None
+
+    cdef int run(self) except -1:
+        raise NotImplementedError
+
+    cdef int enqueue(self) except -1:
+        raise NotImplementedError
+
+    cdef list run_timed(self):
+        raise NotImplementedError
+
+    cdef int adopt(self, list places, bint ready) except -1:
+        raise NotImplementedError
+
+    cdef int close(self) except -1:
+        return 0
