@@ -1,6 +1,5 @@
 from libc.stdint cimport uintptr_t
 
-from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_build cimport DriverGraph
 from fastgraph._core.cuda_host cimport HostFaults
 from fastgraph._core.cuda_nodes cimport Places
@@ -36,7 +35,5 @@ cdef class CudaGraph(Executable):
 
 cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1
 cdef int CudaGraph_check_stream(CudaGraph self, Stream stream) except -1
-# Keep `block` alive for a memory that lies at that address already; `retire` what was there, where
-# a launch may still need it.
-cdef int CudaGraph_lend(CudaGraph self, size_t memory, Block block, Py_ssize_t offset,
-                        bint retire) except -1
+# Keep `what` until no launch that is under way can need it.
+cdef int CudaGraph_retire(CudaGraph self, object what) except -1

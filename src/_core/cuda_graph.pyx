@@ -652,16 +652,6 @@ cdef int CudaGraph_retire(CudaGraph self, object what) except -1:
     return 0 if self.used is None else Retired_add(self.retired, what, self.used)
 
 
-cdef int CudaGraph_lend(CudaGraph self, size_t memory, Block block, Py_ssize_t offset,
-                        bint retire) except -1:
-    cdef tuple had = self.places.blocks[memory]
-    if had is None or had[0] is not block:
-        self.places.blocks[memory] = (block, offset)
-        if retire:
-            CudaGraph_retire(self, had)
-    return 0
-
-
 cdef bint CudaGraph_is_idle(CudaGraph self) except *:
     try:
         return self.used.query()

@@ -14,7 +14,7 @@ from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_graph cimport (
-    CudaGraph, CudaGraph_check_stream, CudaGraph_launch, CudaGraph_lend)
+    CudaGraph, CudaGraph_check_stream, CudaGraph_launch, CudaGraph_retire)
 from fastgraph._core.driver cimport copy_async, copy_spec, event_record, exec_upload
 from fastgraph._core.record cimport Operand, Record, RecordNode
 from fastgraph._core.runner cimport Runner
@@ -186,7 +186,7 @@ cdef int bind_ports(CudaRunner self, vector[cuda_port] &ports, list blocks) exce
         if ports[i].wanted != ports[i].home:
             block, offset = blocks[i]
             if ports[i].wanted == ports[i].bound:
-                CudaGraph_lend(self.graph, ports[i].memory, block, offset, self.pending)
+                lend(self.graph, ports[i].memory, block, offset, self.pending)
                 continue
         elif ports[i].bound != ports[i].home:
             block, offset = self.blocks[ports[i].memory]
@@ -195,6 +195,20 @@ cdef int bind_ports(CudaRunner self, vector[cuda_port] &ports, list blocks) exce
         ports[i].bound = 0
         self.graph.rebind(ports[i].memory, block, offset, held=True)
         ports[i].bound = ports[i].wanted
+    return 0
+
+
+cdef int lend(CudaGraph graph, size_t memory, Block block, Py_ssize_t offset,
+              bint retire) except -1:
+    """Keep `block` alive for a memory that the executable has at that address already.
+
+    What was there is kept too where a launch may still need it: `retire`.
+    """
+    cdef tuple had = graph.places.blocks[memory]
+    if had is None or had[0] is not block:
+        graph.places.blocks[memory] = (block, offset)
+        if retire:
+            CudaGraph_retire(graph, had)
     return 0
 
 
@@ -208,7 +222,7 @@ cdef int let_go(CudaRunner self, vector[cuda_port] &ports, list blocks) except -
         blocks[i] = None
         if ports[i].bound != ports[i].home:
             block, offset = self.blocks[ports[i].memory]
-            CudaGraph_lend(self.graph, ports[i].memory, block, offset, False)
+            lend(self.graph, ports[i].memory, block, offset, False)
     return 0
 
 
