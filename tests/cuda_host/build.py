@@ -57,7 +57,7 @@ def build_runtime(sanitize: bool = False) -> Path:
     return _library("runtime", flags, {"fibers.cpp": (HERE / "fibers.cpp").read_text()})
 
 
-def build_kernels(text: str, sanitize: bool = False) -> Path:
+def build_kernels(text: str, sanitize: bool = False, level: str = "-O1") -> Path:
     """`text` (CUDA C++ and its entries) against the runtime."""
     runtime = build_runtime(sanitize)
     # Without start files what lies in .bss is the kernels' shared memory alone.

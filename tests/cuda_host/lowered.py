@@ -26,6 +26,9 @@ Place = Value | Temp
 # So few multiprocessors that what is made for big data happens with small ones.
 SMALL = Target("sm_90", (9, 0), 2, 232448, 1 << 20)
 
+# What generated kernels begin with; compiled once for all that do.
+HEADERS = ((), ("elementwise.cuh",), ("elementwise.cuh", "reduce"), ("transpose",))
+
 
 @dataclass
 class Case:
@@ -86,11 +89,12 @@ class Case:
 class Suite:
     """The kernels of many cases, built by one run of the compiler."""
 
-    def __init__(self, cases: Iterable[Case], sanitize: bool = False) -> None:
+    def __init__(self, cases: Iterable[Case], sanitize: bool = False, level: str = "-O1") -> None:
         codes = {call.code for case in cases for call in case.calls}
         names = sorted((code.source, code.entry) for code in codes)
         self.sanitize = sanitize
-        self.kernels = Kernels(names, [source(), source("elementwise.cuh")], sanitize)
+        headers = [source(*families) for families in HEADERS]
+        self.kernels = Kernels(names, headers, sanitize, level)
 
     def run(self, case: Case, seed: int = 0, inplace: bool = False) -> list[Array]:
         """Return the outputs; `inplace` lets every call write where it says it may."""

@@ -34,6 +34,9 @@ def family(
 
 FAMILIES = {
     "region": family(lambda x, y: ops.gelu(x + y) ** 3 // 2, (64, 128), (128,)),
+    "rows": family(lambda x: ops.mean(x, axis=1), (64, 128)),
+    "columns": family(lambda x: ops.max(x, axis=0), (64, 128)),
+    "all": family(lambda x: ops.argmax(x), (64, 1280)),
     "transpose": family(lambda x: ops.transpose(x), (64, 128)),
     "slice": family(lambda x: x[:, ::-2], (64, 128)),
     "concat": family(lambda x, y: ops.concat([x, y]), (3, 8), (5, 8)),

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from fastgraph.lower.cuda import elementwise, indexing, matmul, movement
+from fastgraph.lower.cuda import (
+    elementwise,
+    indexing,
+    matmul,
+    movement,
+    reduction,
+)
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
 
-__all__ = ["LOWERINGS", "Target", "elementwise", "indexing", "matmul", "movement"]
+__all__ = [
+    "LOWERINGS",
+    "Target",
+    "elementwise",
+    "indexing",
+    "matmul",
+    "movement",
+    "reduction",
+]

@@ -34,9 +34,9 @@ _ON_BOOL = {
 }  # fmt: skip
 _FUNCTION_NAMES = (
     "add subtract multiply divide negative abs square maximum minimum sign relu remainder fmod "
-    "floor_divide power exp expm1 log log1p sqrt rsqrt erf sin cos tan sinh cosh tanh floor ceil "
-    "trunc round reciprocal sigmoid silu gelu gelu_tanh isnan isinf isfinite left_shift "
-    "right_shift"
+    "floor_divide power exp exp2 expm1 log log1p log2 sqrt rsqrt erf sin cos tan arcsin arccos "
+    "arctan sinh cosh tanh arcsinh arccosh arctanh floor ceil trunc round reciprocal sigmoid silu "
+    "gelu gelu_tanh isnan isinf isfinite left_shift right_shift"
 )
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _ROUNDINGS = frozenset(("floor", "ceil", "trunc", "round"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from math import ceil
+from math import ceil, prod
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument
 from fastgraph.lower.cuda.registry import WIDEST, Target
 
-__all__ = ["cost", "i32", "i64", "pieces", "pointers", "spread", "traffic"]
+__all__ = ["cost", "i32", "i64", "pieces", "place", "pointers", "spread", "traffic"]
 
 # A big device, rough: used for policies of waiting, never for a result.
 FLOPS_PER_NS = 20_000.0
@@ -48,6 +48,24 @@ def traffic(values: Iterable[Value | Temp]) -> int:
         else:
             total += value.size * value.dtype.itemsize
     return total
+
+
+def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
+    """Return, as C++, the offset of an element of axes of these sizes, walked with these steps.
+
+    Examples
+    --------
+    >>> place("b", (3, 4), (1, 30))
+    'b / 4 * 1 + b % 4 * 30'
+    >>> place("b", (), ())
+    '0'
+    """
+    terms, inner = [], prod(sizes)
+    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        inner //= size
+        term = f"{index} / {inner}" if inner > 1 else index
+        terms.append(f"{term} % {size} * {step}" if axis else f"{term} * {step}")
+    return " + ".join(terms) or "0"
 
 
 def pieces(wanted: int, itemsize: int, alignment: int = WIDEST, *steps: int) -> int:

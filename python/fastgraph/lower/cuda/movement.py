@@ -9,7 +9,7 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cpu.layout import broadcast_strides, collapse, row_major
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
-from fastgraph.lower.cuda.launch import cost, pieces, pointers, traffic
+from fastgraph.lower.cuda.launch import cost, pieces, place, pointers, traffic
 from fastgraph.lower.cuda.loop import Loop, Operand
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -77,7 +77,7 @@ def _tiles(
     starts += [step for i in outer for step in (own[i], steps[i])]
     width = pieces(width, itemsize, target.alignment(read), *starts)
     name = BY_SIZE[itemsize]
-    places = [_place([sizes[i] for i in outer], [part[i] for i in outer]) for part in (steps, own)]
+    places = [place("b", [sizes[i] for i in outer], [p[i] for i in outer]) for p in (steps, own)]
     arguments = f"{name}, {width}, {tile_a}, {tile_l}, {size_a}, {size_l}, {out_step}, {in_step}"
     text = (
         "struct Outer {\n"
@@ -108,15 +108,6 @@ def _tiles(
 def _power_of_two(number: int) -> int:
     """The first one that is not less."""
     return 1 << (number - 1).bit_length()
-
-
-def _place(sizes: Sequence[int], steps: Sequence[int]) -> str:
-    """The offset of element ``b`` of axes of these sizes, walked with these steps."""
-    terms, inner = [], prod(sizes)
-    for size, step in zip(sizes, steps, strict=True):
-        inner //= size
-        terms.append(f"b / {inner} % {size} * {step}")
-    return " + ".join(terms) or "0"
 
 
 @lowers("reshape")
