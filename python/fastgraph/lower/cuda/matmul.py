@@ -16,7 +16,7 @@ from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.text import source
-from fastgraph.lower.cuda.tiles import MMA, SIMT, MmaTile, Shape, SimtTile, choose
+from fastgraph.lower.cuda.tiles import MAX_ROWS, MMA, ROWS, SIMT, Shape, choose, choose_rows
 from fastgraph.lower.strides import broadcast_strides, collapse
 
 __all__ = ["lower_fused_matmul"]
@@ -63,7 +63,7 @@ class Product:
     end : str
         The last template arguments: whether there is a bias, activation, residual.
     operands : tuple of Value
-        x, w, and those of the end.
+        Of the kernel: x, w, and those of the end.
     bias, residual : Argument
     wide : bool
         Whether four elements of a row can be moved at once at the end.
@@ -158,16 +158,24 @@ def describe(node: Node, target: Target) -> Product:
     residual_at = 2 + has_bias
     alone = place and sum(v is node.inputs[attrs["residual"]] for v in node.inputs) == 1
     step = 4 * y.dtype.itemsize
+    operands = [x, w]
+    batch = list(zip(sizes, x_steps, w_steps, strict=True)) if matrices > 1 else []
+    # A single row of x, and a single column of w, lie along K either way.
+    x_transposed = x_transposed and m > 1 and k > 1
+    w_transposed = (bool(attrs["transpose_b"]) or n == 1) and k > 1
+    if n == 1 < m and not has_bias and not x_transposed:
+        # A matrix by a column is a row by that matrix, which lies as [N, K].
+        operands, (m, n), w_transposed = [w, x], (n, m), True
+        batch = [(size, w_step, x_step) for size, x_step, w_step in batch]
     return Product(
         node=node,
         dtype=ctype(y.dtype),
         shape=Shape(matrices, m, n, k),
-        # A single row or column is contiguous either way.
-        x_transposed=x_transposed and m > 1 and k > 1,
-        w_transposed=bool(attrs["transpose_b"]) and n > 1 and k > 1,
-        batch=tuple(zip(sizes, x_steps, w_steps, strict=True)) if matrices > 1 else (),
+        x_transposed=x_transposed,
+        w_transposed=w_transposed,
+        batch=tuple(batch),
         end=f"{flag(has_bias)}, {activation:d}, {place:d}",
-        operands=(x, w, *extras),
+        operands=(*operands, *extras),
         bias=("in", 2) if has_bias else NOTHING,
         residual=("in", residual_at) if place else NOTHING,
         wide=n % 4 == 0 and all(target.alignment(v) % min(step, 16) == 0 for v in extras),
@@ -187,63 +195,110 @@ def lower_fused_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
     if 0 in node.outputs[0].shape:
         return []
     product = describe(node, target)
-    if product.dtype in ("f16", "bf16"):
-        return in_tiles(product, "matmul_mma", MMA, target)
+    if product.dtype not in ("f16", "bf16", "f32"):
+        return [plain(product)]
+    shape = product.shape
+    x_bytes = aligned_bytes(
+        product.operands[0], shape.m if product.x_transposed else shape.k, target
+    )
+    w_bytes = aligned_bytes(
+        product.operands[1], shape.k if product.w_transposed else shape.n, target
+    )
+    few = shape.m <= MAX_ROWS and shape.k and not product.x_transposed
+    if few and (x_bytes, w_bytes) == (16, 16):
+        return in_rows(product, target)
+    return in_tiles(product, x_bytes, w_bytes, target)
+
+
+def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
+    """Few rows of x: w is streamed."""
+    shape, along = product.shape, product.w_transposed
+    kind = "half"
     if product.dtype == "f32":
-        return in_tiles(product, "matmul_simt", SIMT, target)
-    return [plain(product)]
+        kind = "float, many" if along and shape.m > ROWS["float", True].rows[-1] else "float"
+    tile = ROWS[kind, along]
+    rows, warps, k_part, splits = choose_rows(tile, shape, target.multiprocessors)
+    return launched(
+        product,
+        "matmul_rows",
+        f"{product.dtype}, {tile.reader}, {rows}, {warps}",
+        (shape.matrices * -(-shape.n // tile.columns), splits, 1),
+        32 * warps,
+        4 * warps * rows * tile.columns,
+        k_part,
+        target,
+    )
 
 
 def in_tiles(
-    product: Product,
-    kernel: str,
-    tiles: tuple[MmaTile, ...] | tuple[SimtTile, ...],
-    target: Target,
+    product: Product, x_bytes: int, w_bytes: int, target: Target
 ) -> list[CudaCall | Alias]:
     """Tiles whose operands are copied ahead; K is cut where there are few of them."""
-    shape, (x, w) = product.shape, product.operands[:2]
-    smallest = 2 if kernel == "matmul_mma" else 4
-    x_bytes = aligned_bytes(x, shape.m if product.x_transposed else shape.k, target)
-    w_bytes = aligned_bytes(w, shape.k if product.w_transposed else shape.n, target)
-    if kernel == "matmul_simt":
+    shape = product.shape
+    layout = f"{flag(product.x_transposed)}, {flag(product.w_transposed)}"
+    limits = target.multiprocessors, target.max_shared_bytes
+    if product.dtype == "f32":
+        kernel, (tile, k_part, splits) = "matmul_simt", choose(SIMT, shape, *limits)
+        words: tuple[object, ...] = tile[:7]
         # Between one element and four nothing is gained.
         x_bytes, w_bytes = (16 if found == 16 else 4 for found in (x_bytes, w_bytes))
-    assert min(x_bytes, w_bytes) >= smallest, "addresses are multiples of an element"
-    tile, k_part, splits = choose(tiles, shape, target.multiprocessors, target.max_shared_bytes)
+        begin = ""
+    else:
+        kernel, (tile, k_part, splits) = "matmul_mma", choose(MMA, shape, *limits)
+        words = tile[:6]
+        begin = f"{product.dtype}, "
+    return launched(
+        product,
+        kernel,
+        f"{begin}{', '.join(map(str, words))}, {layout}, {x_bytes}, {w_bytes}",
+        (shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn), splits, 1),
+        tile.threads,
+        tile.shared_bytes,
+        k_part,
+        target,
+    )
+
+
+def launched(
+    product: Product,
+    kernel: str,
+    template: str,
+    grid: tuple[int, int, int],
+    threads: int,
+    shared_bytes: int,
+    k_part: int,
+    target: Target,
+) -> list[CudaCall | Alias]:
+    """Return the launch, and a second one where K is cut: ``grid[1]`` parts of `k_part`."""
+    shape, splits = product.shape, grid[1]
     count = shape.matrices * shape.m * shape.n
     partial = Temp(4 * splits * count, "parts of K") if splits > 1 else None
     # In parts nothing of the end is done, so that one kernel serves all ends.
     end = "false, 0, 0" if partial else product.end
-    dtype = "" if kernel == "matmul_simt" else f"{product.dtype}, "
-    entry = f"{kernel}<{dtype}{template(tile)}, " + ", ".join(
-        [
-            flag(product.x_transposed),
-            flag(product.w_transposed),
-            f"{x_bytes}, {w_bytes}, {flag(partial is not None)}, {end}>",
-        ]
-    )
-    places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
-    result: tuple[Argument, Argument] = (NOTHING, ("out", 0))
     call = CudaCall(
-        KernelCode(text("tiles.cuh", kernel), entry, "matmul"),
+        KernelCode(
+            text("tiles.cuh", kernel) if kernel == "matmul_mma" else text(kernel),
+            f"{kernel}<{template}, {flag(partial is not None)}, {end}>",
+            "matmul",
+        ),
         (partial or product.y,),
         product.operands[:2] if partial else product.operands,
-        (places, splits, 1),
-        (tile.threads, 1, 1),
+        grid,
+        (threads, 1, 1),
         (
-            result[0] if partial else result[1],
+            NOTHING if partial else ("out", 0),
             ("in", 0),
             ("in", 1),
             NOTHING if partial else product.bias,
             NOTHING if partial else product.residual,
-            result[1] if partial else result[0],
+            ("out", 0) if partial else NOTHING,
             *(i32(size) for size in (shape.m, shape.n, shape.k, k_part)),
             i64(shape.matrices),
-            i32(target.is_constant(w, product.node)),
+            i32(target.is_constant(product.operands[1], product.node)),
             i32(shape.n % 4 == 0 if partial else product.wide),
             product.batch_words,
         ),
-        shared_bytes=tile.shared_bytes,
+        shared_bytes=shared_bytes,
         inplace=() if partial else product.inplace,
         flops=shape.flops,
         nbytes=product.nbytes,
@@ -251,13 +306,6 @@ def in_tiles(
         cost_ns=cost(shape.flops, product.nbytes),
     )
     return [call, combine(product, partial, splits)] if partial else [call]
-
-
-def template(tile: MmaTile | SimtTile) -> str:
-    """The first template arguments of a kernel, from block to stages."""
-    if isinstance(tile, SimtTile):
-        return ", ".join(map(str, tile[:7]))
-    return ", ".join(map(str, tile[:6]))
 
 
 def combine(product: Product, partial: Temp, splits: int) -> CudaCall:

@@ -9,7 +9,10 @@ import functools
 import math
 from typing import NamedTuple
 
-__all__ = ["MMA", "SIMT", "Choice", "MmaTile", "Shape", "SimtTile", "choose"]
+__all__ = [
+    "MAX_ROWS", "MMA", "ROWS", "SIMT", "Choice", "MmaTile", "RowsChoice", "RowsTile", "Shape",
+    "SimtTile", "choose", "choose_rows",
+]  # fmt: skip
 
 # Parts of K that are tried; more would cost more to add up than they bring.
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -105,6 +108,65 @@ SIMT = (
     SimtTile(32, 64, 16, 4, 4, 4, 6, 260.0, 400.0),
     SimtTile(32, 32, 16, 4, 4, 5, 8, 220.0, 400.0),
 )
+
+
+class RowsTile(NamedTuple):
+    """A reader of matmul_rows.cu: columns of a block, K of a warp's step, rows of x, warps.
+
+    `steps` of a warp are under way at a time: with fewer of them in all, fewer warps do.
+    """
+
+    reader: str
+    columns: int
+    step: int
+    rows: tuple[int, ...]
+    max_warps: int
+    steps: int
+
+
+ROWS = {
+    ("half", True): RowsTile("HalfAlong", 16, 32, (8, 16), 16, 8),
+    ("half", False): RowsTile("HalfAcross", 64, 16, (8, 16), 8, 4),
+    ("float", True): RowsTile("FloatAlong", 8, 128, (1, 4), 16, 2),
+    ("float, many", True): RowsTile("FloatAlong", 4, 128, (8, 16), 8, 4),
+    ("float", False): RowsTile("FloatAcross", 128, 4, (1, 4, 8, 16), 8, 4),
+}
+"""By operands, and whether w lies as [N, K]."""
+
+MAX_ROWS = 16
+# Blocks of 8 warps that a multiprocessor should have, and the most parts of K.
+ROWS_BLOCKS = 2
+ROWS_SPLITS = 32
+
+
+class RowsChoice(NamedTuple):
+    """Rows of the kernel, warps of a block, the length of each part of K, and how many parts."""
+
+    rows: int
+    warps: int
+    k_part: int
+    splits: int
+
+
+def choose_rows(tile: RowsTile, shape: Shape, multiprocessors: int) -> RowsChoice:
+    """Cut K until every multiprocessor has enough bytes under way."""
+    rows = next(rows for rows in tile.rows if rows >= shape.m)
+    blocks = shape.matrices * -(-shape.n // tile.columns)
+    steps = max(1, -(-shape.k // tile.step))
+    # Half as many blocks as are wanted do: adding parts up costs a launch.
+    splits = 1
+    if 4 * blocks < 3 * multiprocessors:
+        wanted = -(-ROWS_BLOCKS * multiprocessors // blocks)
+        splits = max(1, min(wanted, ROWS_SPLITS, steps // (4 * tile.steps)))
+    part = -(-steps // splits)
+    splits = -(-steps // part)
+    warps = 1
+    # More warps while each still has what it can keep under way.
+    while warps < min(8, tile.max_warps) and part >= warps * 2 * tile.steps:
+        warps *= 2
+    if blocks * splits <= multiprocessors and warps == 8 < tile.max_warps:
+        warps = 16 if part >= 16 * tile.steps and rows <= 8 else 8
+    return RowsChoice(rows, warps, part * tile.step, splits)
 
 
 class Choice(NamedTuple):
