@@ -11,23 +11,27 @@ import numpy as np
 import fastgraph as fg
 from fastgraph._core import isa
 from fastgraph.ir import reference
+from fastgraph.ir.types import is_float, is_half
 
 # By dtype: relative and absolute bound on the distance from the reference, whose one rounding is
-# from float64. Integers, bools and the operators of EXACT have none.
+# from float64. Half types are computed in float32 and rounded: two units of their last place.
+# Integers, bools and the operators of EXACT have no bound: they are equal.
 TOLERANCE = {
+    "float16": (2e-3, 1e-6),
+    "bfloat16": (1.6e-2, 1e-6),
     "float32": (4e-6, 2e-6),
-    "int32": (0.0, 0.0),
-    "int64": (0.0, 0.0),
-    "bool": (0.0, 0.0),
+    "float64": (1e-13, 1e-14),
 }
 
 # IEEE 754 gives the one right result, or elements only move.
 EXACT = {
-    "abs", "add", "argmax", "astype", "broadcast_to", "ceil", "clip", "concat", "divide", "equal",
-    "expand_dims", "floor", "getitem", "greater", "greater_equal", "less", "less_equal",
-    "logical_and", "logical_not", "logical_or", "max", "maximum", "min", "minimum", "multiply",
-    "negative", "not_equal", "relu", "reshape", "sign", "slice", "sqrt", "square", "squeeze",
-    "subtract", "take", "transpose", "where",
+    "abs", "add", "all", "any", "argmax", "argmin", "astype", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "broadcast_to", "ceil", "clip", "concat", "divide", "equal", "expand_dims",
+    "floor", "fmod", "getitem", "greater", "greater_equal", "invert", "isfinite", "isinf", "isnan",
+    "left_shift", "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "max", "maximum", "min", "minimum", "multiply", "negative", "not_equal", "relu", "reshape",
+    "right_shift", "round", "sign", "slice", "sqrt", "square", "squeeze", "subtract", "take",
+    "thresholded_relu", "transpose", "trunc", "where",
 }  # fmt: skip
 
 SETS = isa.offered()
@@ -35,15 +39,17 @@ SETS = isa.offered()
 
 def bits(array: np.ndarray[Any, Any]) -> bytes:
     """The bytes of an array, with every nan the same."""
-    if array.dtype.kind == "f":
-        array = np.where(np.isnan(array), np.float32(np.nan), array)
+    if is_float(array.dtype):
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return array.tobytes()
 
 
 def assert_close(found: Any, wanted: Any, *, scale: float = 1.0, exact: bool = False) -> None:
     """Assert shape, dtype and values; `scale` widens the bounds where rounding adds up."""
     assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-    relative, absolute = TOLERANCE[wanted.dtype.name]
+    relative, absolute = TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
+    if is_half(wanted.dtype):
+        found, wanted = found.astype("f4"), wanted.astype("f4")
     if exact or not relative:
         np.testing.assert_array_equal(found, wanted)
     else:

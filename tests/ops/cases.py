@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -12,6 +13,10 @@ import numpy as np
 
 from fastgraph.errors import GraphError
 from fastgraph.ir import Graph, Value, ops
+from fastgraph.ir.ops.registry import FUNCTIONS
+from fastgraph.ir.types import FLOATS as FLOAT_TYPES
+from fastgraph.ir.types import INTEGERS, SUPPORTED, is_float
+from fastgraph.ir.types import dtypes_of as dtypes_of_groups
 
 Array = np.ndarray[Any, Any]
 Case = tuple[Callable[..., Value], list[Array]]
@@ -23,18 +28,31 @@ SPECIAL = [
     2147483648.0, -2147483648.0, 2147483520.0, 9.223372e18, -9.223372e18, 16777217.0, 1e30,
 ]  # fmt: skip
 FLOATS = st.sampled_from(SPECIAL).map(np.float32) | st.floats(-8, 8, width=32)
+DOUBLES = [
+    1e300,
+    -1e-300,
+    5e-324,
+    1e19,
+    1.8446744073709552e19,
+    65519.99,
+    65520.0,
+    1 + 2**-11 + 2**-40,
+]
 TAME = st.integers(-16, 16).map(lambda n: np.float32(n / 4))
 SIDES = st.sampled_from([0, 1, 1, 2, 3, 4, 5, 7, 9, 17, 33])
 
 
 def elements(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
-    if dtype.kind == "f":
+    if dtype == np.float64:
+        return FLOATS | st.sampled_from(DOUBLES)
+    if is_float(dtype):
         return FLOATS
     if dtype.kind == "b":
         return st.booleans()
     info = np.iinfo(dtype)
-    ends = st.sampled_from([info.min, info.min + 1, info.max - 1, info.max, -1, 0, 1])
-    return ends | st.integers(-9, 9) | st.integers(info.min, info.max)
+    ends = st.sampled_from([info.min, info.min + 1, info.max - 1, info.max, 0, 1])
+    low = max(info.min, -9)
+    return ends | st.integers(low, 9) | st.integers(int(info.min), int(info.max))
 
 
 def shapes(rank: int | None = None, least: int = 0, most: int = 3) -> st.SearchStrategy[Any]:
@@ -48,40 +66,37 @@ def filled(draw: Any, shape: tuple[int, ...], dtype: Any, values: Any = None) ->
     dtype = np.dtype(dtype)
     size = int(np.prod(shape))
     values = elements(dtype) if values is None else values
-    pool = draw(st.lists(values, min_size=1, max_size=12))
+    with np.errstate(all="ignore"):
+        pool = np.array(draw(st.lists(values, min_size=1, max_size=12))).astype(dtype)
     if size <= len(pool):
-        return np.array(pool[:size], dtype).reshape(shape)
+        return pool[:size].reshape(shape)
     random = np.random.default_rng(draw(st.integers(0, 9)))
-    return np.array(pool, dtype)[random.integers(0, len(pool), size)].reshape(shape)
+    return pool[random.integers(0, len(pool), size)].reshape(shape)
 
 
-COMPILED = ("bool", "int32", "int64", "float32")
-"""The dtypes that the cpu computes in."""
-
-
-def compiles(graph: Graph) -> bool:
-    """Whether the cpu computes in all dtypes of the graph."""
-    return all(value.dtype.name in COMPILED for node in graph.nodes for value in node.outputs)
+DTYPES = tuple(dtype.name for dtype in SUPPORTED)
+FLOAT_DTYPES = st.sampled_from([dtype.name for dtype in FLOAT_TYPES])
 
 
 def taken(name: str, dtypes: tuple[str, ...]) -> bool:
-    """Whether the function takes values of these dtypes, and the cpu compiles it."""
+    """Whether the function takes values of these dtypes."""
     graph = Graph()
     values = [graph.input(f"x{i}", (1,), dtype) for i, dtype in enumerate(dtypes)]
     try:
         getattr(ops, name)(*values)
-    except (GraphError, TypeError):
+    except GraphError:
         return False
-    return compiles(graph)
+    return True
 
 
 def dtypes_of(name: str) -> list[str]:
-    return [kind for kind in COMPILED if any(taken(name, (kind,) * n) for n in (1, 2, 3))]
+    return [dtype.name for dtype in dtypes_of_groups(FUNCTIONS[name].dtypes)]
 
 
+@cache
 def accepted(name: str, count: int) -> list[tuple[str, ...]]:
     """Tuples of dtypes that the function takes."""
-    return [dtypes for dtypes in product(COMPILED, repeat=count) if taken(name, dtypes)]
+    return [dtypes for dtypes in product(DTYPES, repeat=count) if taken(name, dtypes)]
 
 
 def elementwise(name: str, count: int) -> st.SearchStrategy[Case]:
@@ -107,10 +122,8 @@ def weak_numbers(draw: Any, name: str) -> Case:
     """A Python number beside an array."""
     x = filled(draw, draw(shapes()), draw(st.sampled_from(dtypes_of(name))))
     number: Any = draw(
-        st.sampled_from([0, 1, 2, 3, 0.5, -2.0, 0.0] if x.dtype.kind == "f" else [0, 1, 2, 3])
+        st.sampled_from([0, 1, 2, 3, 0.5, -2.0, 0.0] if is_float(x.dtype) else [0, 1, 2, 3])
     )
-    if name == "divide" and x.dtype.kind != "f":
-        number = 0.5
     first = draw(st.booleans())
     return (lambda v: getattr(ops, name)(*((number, v) if first else (v, number)))), [x]
 
@@ -118,20 +131,23 @@ def weak_numbers(draw: Any, name: str) -> Case:
 @st.composite
 def reductions(draw: Any, name: str) -> Case:
     shape = draw(shapes())
-    nonempty = name in ("max", "min", "argmax")
+    nonempty = name in ("max", "min", "argmax", "argmin")
     if nonempty:
         shape = tuple(max(dim, 1) for dim in shape)
     dtype = np.dtype(draw(st.sampled_from(dtypes_of(name))))
     values = None
-    if dtype.kind == "f" and name in ("sum", "mean", "prod"):
+    if name not in ("max", "min", "argmax", "argmin", "any", "all"):
         # What overflows or cancels half-way depends on the order, which is ours to choose.
-        values = st.sampled_from([1.0, -1.0, 0.5, 2.0]) if name == "prod" else TAME
-        if draw(st.integers(0, 2)) == 0:
+        if is_float(dtype):
+            values = st.sampled_from([1.0, -1.0, 0.5, 2.0]) if name == "prod" else TAME
+        elif name not in ("sum", "prod", "reduce_l1", "reduce_sum_square"):
+            values = st.integers(0, 9)
+        if is_float(dtype) and name != "reduce_log_sum" and draw(st.integers(0, 2)) == 0:
             values |= st.sampled_from([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45])
     x = filled(draw, shape, dtype, values)
     rank = len(shape)
     axes: list[Any] = [None, *range(-rank, rank)]
-    if name != "argmax":
+    if not name.startswith("arg"):
         axes += [
             (),
             *[(i,) for i in range(rank)],
@@ -147,7 +163,7 @@ def softmaxes(draw: Any) -> Case:
     shape = draw(shapes(least=1))
     values = FLOATS if draw(st.booleans()) else TAME
     axis = draw(st.integers(-len(shape), len(shape) - 1))
-    return (lambda v: ops.softmax(v, axis=axis)), [filled(draw, shape, "f4", values)]
+    return (lambda v: ops.softmax(v, axis=axis)), [filled(draw, shape, draw(FLOAT_DTYPES), values)]
 
 
 @st.composite
@@ -158,13 +174,12 @@ def norms(draw: Any, name: str) -> Case:
     axis = draw(st.sampled_from([axis for axis in axes if all(shape[i] for i in axis)]))
     # Only what varies: the normalised value of equal elements is rounding, magnified.
     random = np.random.default_rng(draw(st.integers(0, 99)))
-    arrays = [
-        random.normal(size=shape).astype("f4") * np.float32(draw(st.sampled_from([1, 1e-3, 40])))
-    ]
-    arrays[0] = np.asarray(arrays[0], "f4")
+    kind = draw(FLOAT_DTYPES)
+    spread = draw(st.sampled_from([1, 1e-3, 40]))
+    arrays = [np.asarray(random.normal(size=shape) * spread).astype(kind)]
     inner = tuple(shape[i] for i in axis)
     for _ in range(draw(st.integers(0, 2 if name == "layer_norm" else 1))):
-        arrays.append(np.asarray(random.normal(size=inner), "f4"))
+        arrays.append(np.asarray(random.normal(size=inner)).astype(kind))
     eps = draw(st.sampled_from([1e-5, 1e-6, 0.1]))
     return (lambda *v: getattr(ops, name)(*v, axis=axis, eps=eps)), arrays
 
@@ -182,15 +197,29 @@ def products(draw: Any) -> Case:
         a = (k,)
     if draw(st.integers(0, 4)) == 0:
         b = (k,)
-    values = (
+    some = (
         TAME
         if draw(st.integers(0, 3))
         else st.sampled_from([1.0, -2.0, 0.0, np.inf, -np.inf, np.nan])
     )
-    return ops.matmul, [filled(draw, a, "f4", values), filled(draw, b, "f4", values)]
+    kinds = [
+        np.dtype(kind)
+        for kind in draw(st.just(("float32", "float32")) | st.sampled_from(accepted("matmul", 2)))
+    ]
+    return ops.matmul, [
+        filled(draw, shape, kind, some if is_float(kind) else few(kind, kinds))
+        for shape, kind in zip((a, b), kinds, strict=True)
+    ]
 
 
-ANY_DTYPE = st.sampled_from(["bool", "int32", "int64", "float32"])
+def few(kind: np.dtype[Any], kinds: list[np.dtype[Any]]) -> st.SearchStrategy[Any] | None:
+    """Small numbers where integers become floats, whose sums may be rounded; else any."""
+    if kind.kind == "b" or not is_float(np.result_type(*kinds)):
+        return None
+    return st.integers(0 if kind.kind == "u" else -9, 9)
+
+
+ANY_DTYPE = st.sampled_from(DTYPES)
 
 
 @st.composite
@@ -246,9 +275,10 @@ def takes(draw: Any) -> Case:
     x = filled(draw, shape, draw(ANY_DTYPE))
     length = x.size if axis is None else shape[axis]
     where = draw(shapes(most=2).filter(lambda s: np.prod(s) < 50))
-    index = filled(
-        draw, where, draw(st.sampled_from(["i4", "i8"])), st.integers(-length, length - 1)
-    )
+    kinds = [kind for kind in INTEGERS if np.iinfo(kind).max >= length]
+    kind = draw(st.sampled_from(kinds))
+    low = 0 if kind.kind == "u" else -length
+    index = filled(draw, where, kind, st.integers(low, length - 1))
     return (lambda v, i: ops.take(v, i, axis=axis)), [x, index]
 
 
@@ -256,6 +286,7 @@ def takes(draw: Any) -> Case:
 def clips(draw: Any) -> Case:
     x = filled(draw, draw(shapes()), draw(st.sampled_from(dtypes_of("clip"))))
     low, high = draw(st.none() | st.integers(-3, 0)), draw(st.none() | st.integers(0, 6))
+    low = None if low is None or x.dtype.kind == "u" else low
     if low is None and high is None:
         low = 0
     return (lambda v: ops.clip(v, low, high)), [x]
@@ -271,7 +302,17 @@ def casts(draw: Any) -> Case:
 @st.composite
 def gelus(draw: Any) -> Case:
     how = draw(st.sampled_from(["none", "tanh"]))
-    return (lambda v: ops.gelu(v, approximate=how)), [filled(draw, draw(shapes()), "f4")]
+    x = filled(draw, draw(shapes()), draw(FLOAT_DTYPES))
+    return (lambda v: ops.gelu(v, approximate=how)), [x]
+
+
+@st.composite
+def prelus(draw: Any) -> Case:
+    kinds = draw(st.sampled_from(accepted("prelu", 2)))
+    shape = draw(shapes())
+    cut = tuple(1 if draw(st.booleans()) else dim for dim in shape)
+    arrays = [filled(draw, part, kind) for part, kind in zip((shape, cut), kinds, strict=True)]
+    return ops.prelu, arrays
 
 
 @st.composite
@@ -286,15 +327,22 @@ def wheres(draw: Any) -> Case:
 
 
 BINARY = [
-    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum",
-    "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-    "logical_and", "logical_or",
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "power",
+    "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "left_shift", "right_shift",
 ]  # fmt: skip
 UNARY = [
-    "abs", "ceil", "erf", "exp", "floor", "log", "logical_not", "negative", "reciprocal", "relu",
-    "rsqrt", "sigmoid", "sign", "silu", "sqrt", "square", "tanh",
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "ceil", "celu", "cos",
+    "cosh", "elu", "erf", "exp", "exp2", "expm1", "floor", "hard_sigmoid", "hard_swish", "invert",
+    "isfinite", "isinf", "isnan", "leaky_relu", "log", "log1p", "log2", "logical_not", "mish",
+    "negative", "reciprocal", "relu", "round", "rsqrt", "selu", "sigmoid", "sign", "silu", "sin",
+    "sinh", "softplus", "softsign", "sqrt", "square", "tan", "tanh", "thresholded_relu", "trunc",
 ]  # fmt: skip
-REDUCTIONS = ["sum", "prod", "mean", "max", "min", "argmax"]
+REDUCTIONS = [
+    "sum", "prod", "mean", "max", "min", "argmax", "argmin", "any", "all", "var", "std",
+    "reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square",
+]  # fmt: skip
 MOVEMENTS = ["transpose", "reshape", "broadcast_to", "expand_dims", "squeeze", "getitem", "slice"]
 
 CASES: dict[str, st.SearchStrategy[Case]] = {
@@ -311,6 +359,7 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "clip": clips(),
     "astype": casts(),
     "gelu": gelus(),
+    "prelu": prelus(),
     "where": wheres(),
 }
 

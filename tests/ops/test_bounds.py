@@ -41,7 +41,13 @@ def graph_of(shape: tuple[int, int]) -> fg.Graph:
     k = shape[1]
     x, b, w = graph.input("x", shape), graph.input("b", (k, 37)), graph.param("w", (k, 19))
     index = graph.input("index", (shape[0],), "int32")
+    half, double = graph.input("half", shape, "float16"), graph.input("double", shape, "float64")
+    byte = graph.input("byte", shape, "uint8")
     for value in (
+        half * half + 1, half @ half.T, ops.softmax(half), half[::-1], half.T, ops.max(half, 0),
+        double * 2.0, double @ double.T, ops.layer_norm(double), ops.sum(double, 0), ops.exp(half),
+        byte @ byte.T, byte << 1, byte % 7, ops.argmin(byte, axis=1), ops.take(half, index, axis=0),
+        ops.astype(double, "bfloat16"), ops.astype(half, "int8"), ops.where(byte > 3, half, -half),
         x @ b, x @ w, x @ x.T, x.T @ x, ops.gelu(x @ w), ops.softmax(x, 0), ops.softmax(x, 1), x.T,
         ops.layer_norm(x), ops.rms_norm(x, axis=0), ops.sum(x, axis=0), ops.sum(x, axis=1),
         ops.max(x, axis=1), ops.argmax(x, axis=0), ops.argmax(x, axis=1), ops.prod(x, axis=1),
@@ -61,6 +67,9 @@ def test_nothing_beside_the_operands_is_touched(shape, side):
     inputs = {value.name: guarded(value.shape, value.dtype, side) for value in graph.inputs}
     inputs["x"][...] = random.normal(size=shape)
     inputs["b"][...] = random.normal(size=(shape[1], 37))
+    inputs["half"][...] = random.normal(size=shape)
+    inputs["double"][...] = random.normal(size=shape)
+    inputs["byte"][...] = random.integers(0, 256, shape)
     inputs["index"][...] = random.integers(-shape[0], shape[0], shape[0])
     for name in SETS:
         for fuse in (True, False):

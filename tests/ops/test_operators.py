@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 import fastgraph as fg
 from fastgraph import ops
 from fastgraph.ir.ops.registry import FUNCTIONS
+from fastgraph.ir.types import SUPPORTED
 from tests.ops import cases, composed
-from tests.ops.agreement import EXACT, agree, graph_of
+from tests.ops.agreement import EXACT, agree, bits, graph_of
 
 CASES = {**cases.CASES, **composed.CASES}
 
@@ -19,7 +20,11 @@ CASES = {**cases.CASES, **composed.CASES}
 SCALES = {
     "matmul": 8.0,
     "sum": 50.0,
+    "reduce_l1": 50.0,
+    "reduce_sum_square": 50.0,
     "mean": 8.0,
+    "var": 8.0,
+    "std": 8.0,
     "prod": 20.0,
     "layer_norm": 16.0,
     "rms_norm": 8.0,
@@ -29,12 +34,12 @@ SCALES = {
 
 
 def test_every_operator_has_a_case():
-    assert set(CASES) <= set(FUNCTIONS)
+    assert set(CASES) == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
 @given(st.data())
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 def test_operator(name, data):
     call, arrays = data.draw(CASES[name])
     roles = ["input"] + [
@@ -46,7 +51,7 @@ def test_operator(name, data):
         for i, (array, role) in enumerate(zip(arrays, roles, strict=True))
     }
     for key, array in zip(given_, arrays, strict=True):
-        np.testing.assert_array_equal(given_[key], array)
+        assert bits(given_[key]) == bits(array)
     agree(graph, given_, scale=SCALES.get(name, 1.0), exact=name in EXACT)
 
 
@@ -62,7 +67,7 @@ def test_any_byte_but_zero_is_true():
     )  # fmt: skip
     values = [pair(*order) for pair in pairs for order in ((x, y), (y, x), (x, x))]
     values += [function(x) for function in (ops.logical_not, ops.sum, ops.max, ops.min, ops.argmax)]
-    values += [ops.astype(x, dtype) for dtype in ("int32", "int64", "float32")]
+    values += [ops.astype(x, dtype) for dtype in SUPPORTED]
     values += [ops.max(x, axis=0), ops.argmax(x, axis=0), ops.argmax(x, axis=1), ops.prod(x)]
     values += [ops.where(x, ops.astype(y, "int32"), 5), ops.logical_not(x[:, 1:])]
     for value in values:

@@ -5,6 +5,7 @@
 //   integer // 0 and % 0 give 0; the smallest integer // -1 wraps, % -1 gives 0
 //   integer ** negative gives the whole part of the true result (0, or +-1 for a base of +-1)
 //   float -> integer saturates, NaN gives 0; float -> bool is x != 0, so NaN gives true
+//   a shift by too many bits, or a negative number of them, gives 0, or -1 to the right of a sign
 //   integer arithmetic wraps; maximum and minimum give NaN if either operand is NaN
 //   relu(NaN) is NaN; sign(NaN) is NaN, sign(-0.0) is +0.0
 #include "elementwise_ops.h"
@@ -12,6 +13,9 @@
 #include "fg_kernel.h"
 
 namespace FG_NS {
+
+extern const ew_loop integer_loops[], double_loops[], cast_loops[];
+
 namespace {
 
 // Name, then the item sizes of the result and of the operands. The position is the opcode, which
@@ -52,7 +56,46 @@ namespace {
 // clang-format on
 
 #define FG_EW_LOOP(name, so, sa, sb, sc) name,
-const ew_loop loops[] = {FG_EW_OPS(FG_EW_LOOP)};
+const ew_loop loops[] = {
+    FG_EW_OPS(FG_EW_LOOP)
+    // From here on without a kernel of their own.
+    round_f32,
+    trunc_f32,
+    fmod_f32,
+    exp2_f32,
+    expm1_f32,
+    log1p_f32,
+    log2_f32,
+    sin_f32,
+    cos_f32,
+    tan_f32,
+    arcsin_f32,
+    arccos_f32,
+    arctan_f32,
+    sinh_f32,
+    cosh_f32,
+    arcsinh_f32,
+    arccosh_f32,
+    arctanh_f32,
+    fmod_i32,
+    bitwise_and_i32,
+    bitwise_or_i32,
+    bitwise_xor_i32,
+    invert_i32,
+    left_shift_i32,
+    right_shift_i32,
+    fmod_i64,
+    bitwise_and_i64,
+    bitwise_or_i64,
+    bitwise_xor_i64,
+    invert_i64,
+    left_shift_i64,
+    right_shift_i64,
+    where_2,
+    copy_2,
+};
+// An opcode is the number of a table, then the position in it.
+const ew_loop *const tables[] = {loops, integer_loops, double_loops, cast_loops};
 
 // One instruction on dense operands of one size: no bytecode, for calls of a few elements as well.
 // params: element count. Parts are cut at cache lines of the narrowest item.
@@ -98,6 +141,11 @@ void splat(char *out, const char *value, int64_t size, int64_t n) {
     int64_t v;
     memcpy(&v, value, 8);
     int64_t *o = (int64_t *)out;
+    for (int64_t i = 0; i < n; i++) o[i] = v;
+  } else if (size == 2) {
+    int16_t v;
+    memcpy(&v, value, 2);
+    int16_t *o = (int16_t *)out;
     for (int64_t i = 0; i < n; i++) o[i] = v;
   } else {
     memset(out, *value, (size_t)n);
@@ -233,7 +281,8 @@ void region(const fg_call *call) {
     for (int64_t i = 0; i < n_out; i++) slot[i] = (char *)call->args[i] + start * out_size[i];
     const int64_t *code = word;
     for (int64_t i = 0; i < n_instr; i++, code += 5)
-      loops[code[0]](slot[code[1]], slot[code[2]], slot[code[3]], slot[code[4]], n);
+      tables[code[0] >> 8][code[0] & 255](slot[code[1]], slot[code[2]], slot[code[3]],
+                                          slot[code[4]], n);
   }
 }
 

@@ -1,41 +1,15 @@
-// The loops of elementwise instructions: out[i] = f(a[i], b[i], c[i]) over n dense elements.
-//
-// Every loop reads element i of its operands before it writes element i, so `out` may be one of
-// them (of the same item size), and never touches memory past n. A region runs exactly these loops
-// one after another, so fusing instructions never changes a bit.
+// The loops of elementwise instructions in float32, int32, int64 and bool, and those of any dtype.
 #ifndef FG_ELEMENTWISE_OPS_H
 #define FG_ELEMENTWISE_OPS_H
 
+#include <math.h>
+
+#include "elementwise_loops.h"
 #include "vmath.h"
 
 namespace FG_NS {
 namespace {
 
-typedef void (*ew_loop)(void *, const void *, const void *, const void *, int64_t);
-typedef float f32;
-typedef int32_t i32;
-typedef int64_t i64;
-typedef uint8_t b8;  // bool: written as 0 or 1; of what is read, any byte but 0 is true
-
-// ivdep: operands are the same memory as `out` or do not overlap it.
-#define FG_EW1(name, R, T, expr)                                                                   \
-  void name(void *out, const void *pa, const void *, const void *, int64_t n) {                    \
-    R *o = (R *)out;                                                                               \
-    const T *a = (const T *)pa;                                                                    \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                         \
-      T x = a[i];                                                                                  \
-      o[i] = (R)(expr);                                                                            \
-    }                                                                                              \
-  }
-#define FG_EW2(name, R, T, expr)                                                                   \
-  void name(void *out, const void *pa, const void *pb, const void *, int64_t n) {                  \
-    R *o = (R *)out;                                                                               \
-    const T *a = (const T *)pa, *b = (const T *)pb;                                                \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                         \
-      T x = a[i], y = b[i];                                                                        \
-      o[i] = (R)(expr);                                                                            \
-    }                                                                                              \
-  }
 // Vector functions: the tail goes through the same function in a padded vector.
 #define FG_EWV(name, function)                                                                     \
   void name(void *out, const void *pa, const void *, const void *, int64_t n) {                    \
@@ -45,12 +19,6 @@ typedef uint8_t b8;  // bool: written as 0 or 1; of what is read, any byte but 0
     for (; i + FG_VW <= n; i += FG_VW) vstore(o + i, function(vload(a + i)));                      \
     if (i < n) vstore_n(o + i, function(vload_n(a + i, n - i)), n - i);                            \
   }
-#define FG_EW_COMPARE(T)                                                                           \
-  FG_EW2(equal_##T, b8, T, x == y)                                                                 \
-  FG_EW2(not_equal_##T, b8, T, x != y)                                                             \
-  FG_EW2(less_##T, b8, T, x < y)                                                                   \
-  FG_EW2(less_equal_##T, b8, T, x <= y)
-
 // float32 ------------------------------------------------------------------------------------
 FG_EW2(add_f32, f32, f32, x + y)
 FG_EW2(subtract_f32, f32, f32, x - y)
@@ -69,6 +37,8 @@ FG_EW1(relu_f32, f32, f32, x < 0.0f ? 0.0f : x)
 FG_EW1(sign_f32, f32, f32, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? 0.0f : x)
 FG_EW1(floor_f32, f32, f32, __builtin_floorf(x))
 FG_EW1(ceil_f32, f32, f32, __builtin_ceilf(x))
+FG_EW1(round_f32, f32, f32, __builtin_rintf(x))
+FG_EW1(trunc_f32, f32, f32, __builtin_truncf(x))
 FG_EWV(exp_f32, vexp)
 FG_EWV(log_f32, vlog)
 FG_EWV(erf_f32, verf)
@@ -121,8 +91,27 @@ FG_INLINE float small_fmod(float xf, float yf) {
       }                                                                                            \
     }                                                                                              \
   }
+FG_INLINE float plain_mod(float, float, float r) { return r; }
+FG_EW_MOD(fmod_f32, plain_mod)
 FG_EW_MOD(remainder_f32, floor_mod)
 FG_EW_MOD(floor_divide_f32, floor_div)
+
+// What models use in passing goes to the C library, an element at a time.
+FG_EW1(exp2_f32, f32, f32, exp2f(x))
+FG_EW1(expm1_f32, f32, f32, expm1f(x))
+FG_EW1(log1p_f32, f32, f32, log1pf(x))
+FG_EW1(log2_f32, f32, f32, log2f(x))
+FG_EW1(sin_f32, f32, f32, sinf(x))
+FG_EW1(cos_f32, f32, f32, cosf(x))
+FG_EW1(tan_f32, f32, f32, tanf(x))
+FG_EW1(arcsin_f32, f32, f32, asinf(x))
+FG_EW1(arccos_f32, f32, f32, acosf(x))
+FG_EW1(arctan_f32, f32, f32, atanf(x))
+FG_EW1(sinh_f32, f32, f32, sinhf(x))
+FG_EW1(cosh_f32, f32, f32, coshf(x))
+FG_EW1(arcsinh_f32, f32, f32, asinhf(x))
+FG_EW1(arccosh_f32, f32, f32, acoshf(x))
+FG_EW1(arctanh_f32, f32, f32, atanhf(x))
 
 // x^y = 2^(y log2 |x|) in double precision, so that the float32 result is right to 0.51 ulp.
 // Branch-free for the vectoriser; log2 by atanh's series on (m-1)/(m+1), exp2 by Taylor's.
@@ -174,43 +163,6 @@ FG_INLINE float pow_one(float xf, float yf) {
 }
 FG_EW2(power_f32, f32, f32, pow_one(x, y))
 
-// Integers: arithmetic wraps, as NumPy's does. ---------------------------------------------------
-template <typename T, typename U>
-FG_INLINE T int_floor_div(T x, T y) {
-  if (y == 0) return 0;
-  if (y == -1) return (T)(0 - (U)x);
-  T q = x / y;
-  return q - (x % y != 0 && (x < 0) != (y < 0));
-}
-template <typename T>
-FG_INLINE T int_floor_mod(T x, T y) {
-  if (y == 0 || y == -1) return 0;
-  T r = x % y;
-  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
-}
-// A negative exponent gives the whole part of the true result: 0, or +-1 for a base of +-1.
-template <typename T, typename U>
-FG_INLINE T int_pow(T x, T y) {
-  if (y < 0) return x == 1 ? 1 : x == -1 ? ((y & 1) ? -1 : 1) : 0;
-  U r = 1, b = (U)x;
-  for (U k = (U)y; k; k >>= 1, b *= b)
-    if (k & 1) r *= b;
-  return (T)r;
-}
-#define FG_EW_INTEGER(T, U)                                                                        \
-  FG_EW2(add_##T, T, T, (U)x + (U)y)                                                               \
-  FG_EW2(subtract_##T, T, T, (U)x - (U)y)                                                          \
-  FG_EW2(multiply_##T, T, T, (U)x *(U)y)                                                           \
-  FG_EW2(maximum_##T, T, T, x > y ? x : y)                                                         \
-  FG_EW2(minimum_##T, T, T, x < y ? x : y)                                                         \
-  FG_EW_COMPARE(T)                                                                                 \
-  FG_EW1(negative_##T, T, T, 0 - (U)x)                                                             \
-  FG_EW1(abs_##T, T, T, x < 0 ? 0 - (U)x : (U)x)                                                   \
-  FG_EW1(square_##T, T, T, (U)x *(U)x)                                                             \
-  FG_EW1(sign_##T, T, T, (x > 0) - (x < 0))                                                        \
-  FG_EW2(remainder_##T, T, T, int_floor_mod<T>(x, y))                                              \
-  FG_EW2(floor_divide_##T, T, T, (int_floor_div<T, U>(x, y)))                                      \
-  FG_EW2(power_##T, T, T, (int_pow<T, U>(x, y)))
 FG_EW_INTEGER(i32, uint32_t)
 FG_EW_INTEGER(i64, uint64_t)
 
@@ -235,13 +187,15 @@ FG_EW2(less_equal_b8, b8, b8, (x == 0) | (y != 0))
     }                                                                                              \
   }
 FG_EW_WHERE(where_1, b8)
+FG_EW_WHERE(where_2, i16)
 FG_EW_WHERE(where_4, i32)
 FG_EW_WHERE(where_8, i64)
 template <int SIZE>
 void copy_bytes(void *out, const void *a, const void *, const void *, int64_t n) {
   if (out != a) memcpy(out, a, (size_t)n * SIZE);
 }
-constexpr ew_loop copy_1 = copy_bytes<1>, copy_4 = copy_bytes<4>, copy_8 = copy_bytes<8>;
+constexpr ew_loop copy_1 = copy_bytes<1>, copy_2 = copy_bytes<2>, copy_4 = copy_bytes<4>,
+                  copy_8 = copy_bytes<8>;
 
 // Casts. A float outside an integer's range gives the nearest end of it, and NaN gives 0.
 FG_EW1(f32_to_i32, i32, f32,

@@ -290,22 +290,44 @@ void concat(const fg_call *call) {
   }
 }
 
-// params: outer size, axis size, number of indices, bytes of one entry, index item size.
+// params: outer size, axis size, number of indices, bytes of one entry, index item size (negative
+// for unsigned ones).
 // Operands: out, x, indices. Negative indices count from the end; what is still out of range gives
 // zeros and a fault.
+FG_INLINE int64_t index_at(const void *indices, int64_t kind, int64_t i) {
+  switch (kind) {
+    case 1:
+      return ((const int8_t *)indices)[i];
+    case 2:
+      return ((const int16_t *)indices)[i];
+    case 4:
+      return ((const int32_t *)indices)[i];
+    case -1:
+      return ((const uint8_t *)indices)[i];
+    case -2:
+      return ((const uint16_t *)indices)[i];
+    case -4:
+      return ((const uint32_t *)indices)[i];
+    case -8: {  // beyond int64 it is beyond every axis as well
+      const uint64_t k = ((const uint64_t *)indices)[i];
+      return k > INT64_MAX ? INT64_MAX : (int64_t)k;
+    }
+    default:
+      return ((const int64_t *)indices)[i];
+  }
+}
+
 template <int64_t WIDTH>
 FG_INLINE void take_as(const fg_call *call) {
   const int64_t outer = call->params[0], size = call->params[1], count = call->params[2];
   const int64_t width = WIDTH ? WIDTH : call->params[3];
-  const bool wide = call->params[4] == 8;
+  const int64_t kind = call->params[4];
   char *out = (char *)call->args[0];
   const char *x = (const char *)call->args[1];
-  const int64_t *index64 = (const int64_t *)call->args[2];
-  const int32_t *index32 = (const int32_t *)call->args[2];
   const Slice mine = fg_slice(outer * count, call->part, call->nparts);
   int64_t block = mine.begin / count, i = mine.begin % count;
   for (int64_t unit = mine.begin; unit < mine.end; unit++) {
-    int64_t k = wide ? index64[i] : index32[i];
+    int64_t k = index_at(call->args[2], kind, i);
     if (k < 0) k += size;
     char *to = out + unit * width;
     if (k >= 0 && k < size) {
@@ -329,6 +351,8 @@ void take(const fg_call *call) {
   switch (call->params[3]) {
     case 1:
       return take_as<1>(call);
+    case 2:
+      return take_as<2>(call);
     case 4:
       return take_as<4>(call);
     case 8:

@@ -1,4 +1,4 @@
-// Reductions over any axes: sum, prod, max, min, and argmax over one axis.
+// Reductions over any axes: sum, prod, max, min; argmax and argmin over one axis.
 //
 // The lowering merges axes and sorts them: kept and reduced outer axes with strides, and one
 // innermost axis of stride 1 that is either reduced (runs) or kept (columns).
@@ -74,6 +74,45 @@ struct ProdFloat : AutoVectorised {
   FG_INLINE R rows(R a, T w, T x, T y, T z) { return a * w * x * y * z; }
   FG_INLINE A join(A a, R r) { return a * r; }
   FG_INLINE T finish(A a, int64_t) { return (T)a; }
+};
+struct SumDouble : AutoVectorised {
+  typedef double T;
+  typedef double A;
+  typedef double R;
+  static constexpr A init = 0.0;
+  static constexpr R row_init = 0.0;
+  // Blocks as in sums.h, each by eight sums side by side.
+  FG_INLINE A run(A a, const T *x, int64_t n) {
+    for (int64_t begin = 0; begin < n; begin += SUM_BLOCK) {
+      const int64_t end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK;
+      double s[8] = {};
+      int64_t i = begin;
+      for (; i + 8 <= end; i += 8)
+        for (int j = 0; j < 8; j++) s[j] += x[i + j];
+      for (int j = 0; i < end; i++, j++) s[j] += x[i];
+      a += ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    }
+    return a;
+  }
+  FG_INLINE R row(R a, T x) { return a + x; }
+  FG_INLINE R rows(R a, T w, T x, T y, T z) { return a + ((w + x) + (y + z)); }
+  FG_INLINE A join(A a, R r) { return a + r; }
+  FG_INLINE T finish(A a, int64_t count) { return count < 0 ? a : a / (double)count; }
+};
+struct ProdDouble : AutoVectorised {
+  typedef double T;
+  typedef double A;
+  typedef double R;
+  static constexpr A init = 1.0;
+  static constexpr R row_init = 1.0;
+  FG_INLINE A run(A a, const T *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a *= x[i];
+    return a;
+  }
+  FG_INLINE R row(R a, T x) { return a * x; }
+  FG_INLINE R rows(R a, T w, T x, T y, T z) { return a * w * x * y * z; }
+  FG_INLINE A join(A a, R r) { return a * r; }
+  FG_INLINE T finish(A a, int64_t) { return a; }
 };
 struct SumLong : AutoVectorised {
   typedef int64_t T;
@@ -157,6 +196,22 @@ struct ChooseFloat {
     return choose<SIGN>(choose<SIGN>(choose<SIGN>(choose<SIGN>(a, w), x), y), z);
   }
   FG_INLINE A join(A a, R r) { return choose<SIGN>(a, r); }
+  FG_INLINE T finish(A a, int64_t) { return a; }
+};
+template <int SIGN>
+struct ChooseDouble : AutoVectorised {
+  typedef double T;
+  typedef double A;
+  typedef double R;
+  static constexpr A init = SIGN > 0 ? -__builtin_inf() : __builtin_inf();
+  static constexpr R row_init = init;
+  FG_INLINE R row(R a, T x) { return ((SIGN > 0 ? x > a : x < a) | (x != x)) ? x : a; }
+  FG_INLINE R rows(R a, T w, T x, T y, T z) { return row(row(row(row(a, w), x), y), z); }
+  FG_INLINE A join(A a, R r) { return row(a, r); }
+  FG_INLINE A run(A a, const T *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) a = row(a, x[i]);
+    return a;
+  }
   FG_INLINE T finish(A a, int64_t) { return a; }
 };
 template <typename TYPE, TYPE WORST, int SIGN>
@@ -266,22 +321,25 @@ void reduce(const fg_call *call) {
     reduce_columns<OP>(call, results);
 }
 
-// argmax: the first of the largest; the first NaN where there is one. -----------------------------
+// argmax and argmin: the first of the largest (SIGN 1) or smallest (SIGN -1); the first NaN where
+// there is one.
 
 // A bool of NumPy's: any byte but 0 is true.
 struct Truth {
   uint8_t byte;
 };
 FG_INLINE bool operator>(Truth a, Truth b) { return a.byte && !b.byte; }
+FG_INLINE bool operator<(Truth a, Truth b) { return !a.byte && b.byte; }
 FG_INLINE bool operator!=(Truth a, Truth b) { return !a.byte != !b.byte; }
 FG_INLINE bool operator==(Truth a, Truth b) { return !a.byte == !b.byte; }
 
-template <typename T>
+template <int SIGN, typename T>
 FG_INLINE bool beats(T x, T best) {
-  return x > best || (x != x && best == best);
+  return (SIGN > 0 ? x > best : x < best) || (x != x && best == best);
 }
-FG_INLINE int64_t argmax_run(const float *x, int64_t n) {
-  const float best = choose_run<1>(-__builtin_inff(), x, n);
+template <int SIGN>
+FG_INLINE int64_t best_of_run(const float *x, int64_t n) {
+  const float best = choose_run<SIGN>(SIGN > 0 ? -__builtin_inff() : __builtin_inff(), x, n);
   // By blocks without an exit, which vectorise, to the first that holds it.
   int64_t i = 0;
   for (int32_t hit = 0; i + 64 <= n; i += 64) {
@@ -292,16 +350,16 @@ FG_INLINE int64_t argmax_run(const float *x, int64_t n) {
     if (x[i] == best || (best != best && x[i] != x[i])) return i;
   return 0;
 }
-template <typename T>
-FG_INLINE int64_t argmax_run(const T *x, int64_t n) {
+template <int SIGN, typename T>
+FG_INLINE int64_t best_of_run(const T *x, int64_t n) {
   int64_t at = 0;
   for (int64_t i = 1; i < n; i++)
-    if (x[i] > x[at]) at = i;
+    if (beats<SIGN>(x[i], x[at])) at = i;
   return at;
 }
 
 // params: outer size, searched size, inner size, columns a unit. Result int64.
-template <typename T>
+template <typename T, int SIGN = 1>
 void argmax(const fg_call *call) {
   const int64_t outer = call->params[0], n = call->params[1], inner = call->params[2];
   const int64_t chunk = call->params[3], chunks = (inner + chunk - 1) / chunk;
@@ -311,7 +369,7 @@ void argmax(const fg_call *call) {
   T best[MAX_CHUNK];
   for (int64_t unit = mine.begin; unit < mine.end; unit++) {
     if (inner == 1) {
-      out[unit] = argmax_run(x + unit * n, n);
+      out[unit] = best_of_run<SIGN>(x + unit * n, n);
       continue;
     }
     const int64_t column = unit % chunks * chunk;
@@ -322,7 +380,7 @@ void argmax(const fg_call *call) {
     for (int64_t r = 1; r < n; r++) {
       row += inner;
       for (int64_t i = 0; i < width; i++)
-        if (beats(row[i], best[i])) best[i] = row[i], index[i] = r;
+        if (beats<SIGN>(row[i], best[i])) best[i] = row[i], index[i] = r;
     }
   }
 }
@@ -342,6 +400,40 @@ extern const fg_entry reduce_entries[] = {
     {"min_i64", reduce<ChooseInt<int64_t, INT64_MAX, -1>>},
     {"max_b8", reduce<ChooseInt<uint8_t, 0, 1>>},
     {"min_b8", reduce<ChooseInt<uint8_t, 1, -1>>},
+    {"sum_f64", reduce<SumDouble>},
+    {"prod_f64", reduce<ProdDouble>},
+    {"max_f64", reduce<ChooseDouble<1>>},
+    {"min_f64", reduce<ChooseDouble<-1>>},
+    {"max_i8", reduce<ChooseInt<int8_t, INT8_MIN, 1>>},
+    {"min_i8", reduce<ChooseInt<int8_t, INT8_MAX, -1>>},
+    {"max_i16", reduce<ChooseInt<int16_t, INT16_MIN, 1>>},
+    {"min_i16", reduce<ChooseInt<int16_t, INT16_MAX, -1>>},
+    {"max_u8", reduce<ChooseInt<uint8_t, 0, 1>>},
+    {"min_u8", reduce<ChooseInt<uint8_t, UINT8_MAX, -1>>},
+    {"max_u16", reduce<ChooseInt<uint16_t, 0, 1>>},
+    {"min_u16", reduce<ChooseInt<uint16_t, UINT16_MAX, -1>>},
+    {"max_u32", reduce<ChooseInt<uint32_t, 0, 1>>},
+    {"min_u32", reduce<ChooseInt<uint32_t, UINT32_MAX, -1>>},
+    {"max_u64", reduce<ChooseInt<uint64_t, 0, 1>>},
+    {"min_u64", reduce<ChooseInt<uint64_t, UINT64_MAX, -1>>},
+    {"argmax_f64", argmax<double>},
+    {"argmax_i8", argmax<int8_t>},
+    {"argmax_i16", argmax<int16_t>},
+    {"argmax_u8", argmax<uint8_t>},
+    {"argmax_u16", argmax<uint16_t>},
+    {"argmax_u32", argmax<uint32_t>},
+    {"argmax_u64", argmax<uint64_t>},
+    {"argmin_f32", argmax<float, -1>},
+    {"argmin_f64", argmax<double, -1>},
+    {"argmin_i8", argmax<int8_t, -1>},
+    {"argmin_i16", argmax<int16_t, -1>},
+    {"argmin_i32", argmax<int32_t, -1>},
+    {"argmin_i64", argmax<int64_t, -1>},
+    {"argmin_u8", argmax<uint8_t, -1>},
+    {"argmin_u16", argmax<uint16_t, -1>},
+    {"argmin_u32", argmax<uint32_t, -1>},
+    {"argmin_u64", argmax<uint64_t, -1>},
+    {"argmin_b8", argmax<Truth, -1>},
     {"argmax_f32", argmax<float>},
     {"argmax_i32", argmax<int32_t>},
     {"argmax_i64", argmax<int64_t>},

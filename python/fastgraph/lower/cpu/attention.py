@@ -11,6 +11,7 @@ from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.registry import AttentionSizes
 from fastgraph.lower.call import Alias, Call, Temp
+from fastgraph.lower.cpu.halves import in_float32
 from fastgraph.lower.cpu.layout import broadcast_strides, choose_parts, memory_ns
 from fastgraph.lower.cpu.registry import Target, lowers
 
@@ -85,6 +86,7 @@ def mask_words(node: Node, sizes: AttentionSizes) -> list[int]:
 
 
 @lowers("fused_attention")
+@in_float32
 def lower_fused_attention(node: Node, target: Target) -> list[Call | Alias]:
     """Lower attention: one call, whose parts are runs of tiles of rows."""
     attrs, out = node.attrs, node.outputs[0]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, prod
+from typing import Any
+
+import numpy as np
 
 from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias, Call, Temp
-from fastgraph.lower.cpu.instructions import OPCODE, Operand, Step, build
+from fastgraph.lower.cpu.instructions import DENSE, OPCODE, Operand, Step, build, cast_path
 from fastgraph.lower.cpu.layout import (
     broadcast_strides,
     choose_parts,
@@ -17,13 +20,20 @@ from fastgraph.lower.cpu.layout import (
 )
 from fastgraph.lower.cpu.registry import Target, lowers
 
-__all__ = ["lower_region"]
+__all__ = ["cast_call", "emit", "lower_region"]
 
 # Nanoseconds an element, for what is not about one vector instruction.
 _COST = {
     "exp": 0.6, "log": 0.9, "erf": 0.6, "tanh": 0.5, "sigmoid": 0.7, "silu": 0.9, "gelu": 0.7,
     "gelu_tanh": 0.9, "power": 4.0, "remainder": 1.7, "floor_divide": 2.0,
 }  # fmt: skip
+# Likewise for what the C library does, an element at a time: in float64, or for these in float32.
+_LIBRARY = 8.0
+_IN_LIBRARY = frozenset((
+    "exp2", "expm1", "log1p", "log2", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh",
+    "cosh", "arcsinh", "arccosh", "arctanh", "fmod",
+))  # fmt: skip
+_DENSE_CODES = frozenset(DENSE)
 
 # Limits of the kernel, which it states too.
 _MAX_RANK, _MAX_INPUTS, _MAX_SLOTS, _STACK = 64, 48, 160, 40960
@@ -35,9 +45,17 @@ _LARGEST_BLOCK = 1024
 _CACHE = 24576
 
 
+def _step_cost(code: str) -> float:
+    """Nanoseconds an element of one instruction."""
+    op, _, suffix = code.rpartition("_")
+    if op in _IN_LIBRARY or (suffix == "f64" and op in _COST):
+        return _LIBRARY
+    return _COST.get(op, 0.05)
+
+
 def _cost(steps: Sequence[Step], elements: int, nbytes: int) -> tuple[float, int]:
     """Nanoseconds on one core, and arithmetic operations."""
-    per_element = sum(_COST.get(step.code.rpartition("_")[0], 0.05) for step in steps)
+    per_element = sum(_step_cost(step.code) for step in steps)
     return 15.0 + elements * per_element + memory_ns(nbytes), elements * len(steps)
 
 
@@ -48,7 +66,7 @@ def lower_region(node: Node, target: Target) -> list[Call | Alias]:
     if prod(shape) == 0:
         return []
     program, results = build(node)
-    call = _emit(program.steps, list(zip(node.outputs, results, strict=True)), shape, target)
+    call = emit(program.steps, list(zip(node.outputs, results, strict=True)), shape, target)
     if call is not None:
         return [call]
     # More live values than the kernel has registers for: one call an instruction.
@@ -62,14 +80,33 @@ def lower_region(node: Node, target: Target) -> list[Call | Alias]:
             home = Temp(prod(shape) * dtype.itemsize)
         args = tuple(moved.get(id(arg), arg) for arg in step.args)
         single = Step(step.code, args, step.result)
-        alone = _emit([single], [(home, step.result)], shape, target)
+        alone = emit([single], [(home, step.result)], shape, target)
         assert alone is not None, "one instruction always fits"
         calls.append(alone)
         moved[id(step.result)] = Operand(dtype, source=home, shape=shape)
     return calls
 
 
-def _emit(
+def cast_call(
+    source: Value | Temp,
+    kind: np.dtype[Any],
+    out: Value | Temp,
+    to: np.dtype[Any],
+    shape: tuple[int, ...],
+    target: Target,
+) -> Call:
+    """Convert all elements of `source`, of dtype `kind`, to dtype `to`."""
+    operand = Operand(kind, source=source, shape=shape)
+    steps: list[Step] = []
+    for code, dtype in cast_path(kind, to):
+        steps.append(Step(code, (operand,), Operand(dtype)))
+        operand = steps[-1].result
+    call = emit(steps, [(out, operand)], shape, target)
+    assert call is not None, "a conversion always fits"
+    return call
+
+
+def emit(
     steps: list[Step],
     outs: list[tuple[Value | Temp, Operand]],
     shape: tuple[int, ...],
@@ -93,7 +130,7 @@ def _emit(
     cost_ns, flops = _cost(steps, elements, nbytes)
     values = tuple(out for out, _ in outs)
 
-    if len(steps) == 1 and all(dense) and not constants:
+    if len(steps) == 1 and all(dense) and not constants and steps[0].code in _DENSE_CODES:
         (step,) = steps
         ins = tuple(sources[arg] for arg in step.args)
         width = step.result.dtype.itemsize

@@ -10,41 +10,115 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
+from fastgraph.ir.ops.numerics import convert
+from fastgraph.ir.types import BOOL, FLOAT32, FLOAT64, UNSIGNED, is_half, is_integer
 from fastgraph.lower.call import Temp
 
-__all__ = ["OPCODE", "OPCODES", "Operand", "Program", "Step", "build"]
+__all__ = ["DENSE", "OPCODE", "Operand", "Program", "Step", "build", "suffix_of", "translate"]
 
 _FLOAT = (
     "add subtract multiply divide maximum minimum remainder floor_divide power equal not_equal "
     "less less_equal negative abs sqrt rsqrt reciprocal square relu sign floor ceil exp log erf "
     "tanh sigmoid silu gelu gelu_tanh"
 )
+_MORE_FLOAT = (
+    "round trunc fmod exp2 expm1 log1p log2 sin cos tan arcsin arccos arctan sinh cosh arcsinh "
+    "arccosh arctanh"
+)
 _INTEGER = (
     "add subtract multiply maximum minimum remainder floor_divide power equal not_equal less "
     "less_equal negative abs square sign"
 )
+_MORE_INTEGER = "fmod bitwise_and bitwise_or bitwise_xor invert left_shift right_shift"
+# What differs from the work of the signed loops of the same size.
+_UNSIGNED = "maximum minimum remainder floor_divide power less less_equal sign right_shift"
 _BOOL = "equal not_equal less less_equal logical_and logical_or logical_not"
-# In the order of the table in src/_core/kernels/elementwise.cpp; a position is an opcode.
-OPCODES: tuple[str, ...] = (
-    *(f"{name}_f32" for name in _FLOAT.split()),
-    *(f"{name}_i32" for name in _INTEGER.split()),
-    *(f"{name}_i64" for name in _INTEGER.split()),
-    *(f"{name}_b8" for name in _BOOL.split()),
+_CASTS = (
+    "i8_to_i16 i8_to_i32 i8_to_i64 u8_to_i16 u8_to_i32 u8_to_i64 i16_to_i8 i16_to_i32 "
+    "i16_to_i64 u16_to_i32 u16_to_i64 i32_to_i8 i32_to_i16 u32_to_i64 i64_to_i8 i64_to_i16 "
+    "i8_to_f32 i8_to_f64 i16_to_f32 i16_to_f64 i32_to_f64 i64_to_f64 u8_to_f32 u8_to_f64 "
+    "u16_to_f32 u16_to_f64 u32_to_f32 u32_to_f64 u64_to_f32 u64_to_f64 i8_to_b8 b8_to_i8 "
+    "i16_to_b8 b8_to_i16 f64_to_b8 b8_to_f64 f32_to_f64 f64_to_f32 f32_to_i8 f32_to_i16 "
+    "f32_to_u8 f32_to_u16 f32_to_u32 f32_to_u64 f64_to_i32 f64_to_i64 f64_to_u32 f64_to_u64 "
+    "f64_to_i8 f64_to_i16 f64_to_u8 f64_to_u16 f64_to_odd f16_to_f32 f32_to_f16 bf16_to_f32 "
+    "f32_to_bf16"
+)
+
+
+def _named(ops: str, *suffixes: str) -> list[str]:
+    return [f"{op}_{suffix}" for suffix in suffixes for op in ops.split()]
+
+
+# The instructions that have a kernel of their own, for dense operands.
+DENSE: tuple[str, ...] = (
+    *_named(_FLOAT, "f32"), *_named(_INTEGER, "i32", "i64"), *_named(_BOOL, "b8"),
     *("where_1", "where_4", "where_8", "copy_1", "copy_4", "copy_8"),
     *("f32_to_i32", "f32_to_i64", "f32_to_b8", "i32_to_f32", "i32_to_i64", "i32_to_b8"),
     *("i64_to_f32", "i64_to_i32", "i64_to_b8", "b8_to_f32", "b8_to_i32", "b8_to_i64"),
-)
-OPCODE: dict[str, int] = {name: code for code, name in enumerate(OPCODES)}
+)  # fmt: skip
+# In the order of the tables in src/_core/kernels/elementwise.cpp, _integers, _double and _casts.
+TABLES: tuple[tuple[str, ...], ...] = (
+    (
+        *DENSE, *_named(_MORE_FLOAT, "f32"), *_named(_MORE_INTEGER, "i32", "i64"),
+        *("where_2", "copy_2"),
+    ),
+    (
+        *_named(f"{_INTEGER} {_MORE_INTEGER}", "i8", "i16"),
+        *_named(_UNSIGNED, "u8", "u16", "u32", "u64"),
+    ),
+    tuple(_named(f"{_FLOAT} {_MORE_FLOAT}", "f64")),
+    tuple(_CASTS.split()),
+)  # fmt: skip
+OPCODE: dict[str, int] = {
+    name: table << 8 | position
+    for table, names in enumerate(TABLES)
+    for position, name in enumerate(names)
+}
 
-_SUFFIX = {"float32": "f32", "int32": "i32", "int64": "i64", "bool": "b8"}
+_SUFFIX = {
+    "float32": "f32", "float64": "f64", "bool": "b8", "float16": "f16", "bfloat16": "bf16",
+    **{f"int{size}": f"i{size}" for size in (8, 16, 32, 64)},
+    **{f"uint{size}": f"u{size}" for size in (8, 16, 32, 64)},
+}  # fmt: skip
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 _LOGICAL = frozenset(("logical_and", "logical_or", "logical_not"))
 _SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
-_ON_BOOL = {
-    "add": "logical_or", "maximum": "logical_or",
-    "multiply": "logical_and", "minimum": "logical_and",
-}  # fmt: skip
-_ALIASES = {"mod": "remainder", "neg": "negative", "pow": "power", "absolute": "abs"}
+
+
+def computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that instructions compute `dtype` in: half types are converted at the edges."""
+    return FLOAT32 if is_half(dtype) else dtype
+
+
+def suffix_of(dtype: np.dtype[Any]) -> str:
+    """The kernels' name of a dtype."""
+    return _SUFFIX[dtype.name]
+
+
+def cast_path(source: np.dtype[Any], to: np.dtype[Any]) -> list[tuple[str, np.dtype[Any]]]:
+    """The conversions one after another from `source` to `to`: code and dtype of the result."""
+    if source == to:
+        return []
+    if is_half(source):
+        return [(f"{suffix_of(source)}_to_f32", FLOAT32), *cast_path(FLOAT32, to)]
+    if is_half(to):
+        last = (f"f32_to_{suffix_of(to)}", to)
+        if source == FLOAT64:
+            return [("f64_to_odd", FLOAT32), last]
+        return [*cast_path(source, FLOAT32), last]
+    begin, end = suffix_of(source), suffix_of(to)
+    if is_integer(source) and is_integer(to):
+        if source.itemsize == to.itemsize:
+            return [(f"copy_{to.itemsize}", to)]
+        # Only the sign of what grows matters.
+        end = f"i{8 * to.itemsize}"
+        if to.itemsize < source.itemsize:
+            begin = f"i{8 * source.itemsize}"
+    elif to == BOOL and is_integer(source):
+        begin = f"i{8 * source.itemsize}"
+    elif source == BOOL and is_integer(to):
+        end = f"i{8 * to.itemsize}"
+    return [(f"{begin}_to_{end}", to)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +156,7 @@ class Program:
 
     def constant(self, value: Any, dtype: np.dtype[Any]) -> Operand:
         """Give `value` in `dtype` as an operand."""
-        array = np.asarray(value).astype(dtype)
+        array = convert(np.asarray(value), dtype)
         return Operand(
             dtype, bits=int.from_bytes(array.tobytes().ljust(8, b"\0"), "little", signed=True)
         )
@@ -96,18 +170,11 @@ class Program:
             return self.constant(np.frombuffer(raw, operand.dtype)[0], dtype)
         key = (id(operand), dtype)
         if key not in self.casts:
-            code = f"{self.suffix(operand.dtype)}_to_{self.suffix(dtype)}"
-            self.casts[key] = self.emit(code, (operand,), dtype)
+            result = operand
+            for code, kind in cast_path(operand.dtype, dtype):
+                result = self.emit(code, (result,), kind)
+            self.casts[key] = result
         return self.casts[key]
-
-    def suffix(self, dtype: np.dtype[Any]) -> str:
-        """Give the kernels' name of a dtype that regions compute in."""
-        if dtype.name not in _SUFFIX:
-            raise CompileError(
-                f"{self.node.name} ({self.node.site}): elementwise work in {dtype.name} is not "
-                f"supported on the cpu; it computes in {', '.join(_SUFFIX)}"
-            )
-        return _SUFFIX[dtype.name]
 
     def unsupported(self, op: str, dtype: np.dtype[Any]) -> CompileError:
         """Give the error for an operator that has no kernel in `dtype`."""
@@ -116,55 +183,49 @@ class Program:
         )
 
 
-def _translate(program: Program, op: str, args: list[Operand], attrs: dict[str, Any],
-               dtype: np.dtype[Any]) -> Operand:  # fmt: skip
-    """Append what computes one instruction of the region's body; give its result."""
-    op = _ALIASES.get(op, op)
+def translate(program: Program, op: str, args: Sequence[Operand], attrs: dict[str, Any],
+              dtype: np.dtype[Any]) -> Operand:  # fmt: skip
+    """Append what computes one instruction of the region's body; give its result.
+
+    The result of an instruction in a half type is a float32: nothing is rounded within a region,
+    but where the graph says so by an astype.
+    """
     if op == "astype":
         return program.cast(args[0], dtype)
     if op in _LOGICAL:
-        flags = [program.cast(arg, np.dtype(bool)) for arg in args]
+        flags = [program.cast(arg, BOOL) for arg in args]
         return program.emit(f"{op}_b8", flags, dtype)
-    if op in _COMPARISONS:
-        common = np.result_type(*(arg.dtype for arg in args))
-        both = [program.cast(arg, common) for arg in args]
-        if op in _SWAPPED:
-            op, both = _SWAPPED[op], both[::-1]
-        return program.emit(f"{op}_{program.suffix(common)}", both, dtype)
     if op == "where":
-        flag = program.cast(args[0], np.dtype(bool))
-        sides = [program.cast(arg, dtype) for arg in args[1:]]
-        program.suffix(dtype)
-        return program.emit(f"where_{dtype.itemsize}", (flag, *sides), dtype)
-    args = [program.cast(arg, dtype) for arg in args]
-    kind = program.suffix(dtype)
-    if op == "clip":
-        low, high = (*args[1:], None, None)[:2]
-        low = program.constant(attrs["min"], dtype) if attrs.get("min") is not None else low
-        high = program.constant(attrs["max"], dtype) if attrs.get("max") is not None else high
-        result = args[0]
-        for name, bound in (("maximum", low), ("minimum", high)):
-            if bound is not None:
-                result = _translate(program, name, [result, bound], {}, dtype)
-        return result
-    if op == "gelu" and attrs.get("approximate", "none") == "tanh":
+        flag, sides = program.cast(args[0], BOOL), list(args[1:])
+        # What was stored in a half type is chosen from as it is.
+        kind = dtype if all(side.dtype == dtype for side in sides) else computed_in(dtype)
+        sides = [program.cast(side, kind) for side in sides]
+        return program.emit(f"where_{kind.itemsize}", (flag, *sides), kind)
+    if op in _COMPARISONS:
+        kind = computed_in(np.result_type(*(arg.dtype for arg in args)))
+    else:
+        kind = dtype = computed_in(dtype)
+    return _compute(program, op, [program.cast(arg, kind) for arg in args], attrs, kind, dtype)
+
+
+def _compute(program: Program, op: str, args: list[Operand], attrs: dict[str, Any],
+             kind: np.dtype[Any], dtype: np.dtype[Any]) -> Operand:  # fmt: skip
+    """Append the instruction on operands of dtype `kind`, with a result of `dtype`."""
+    if op in _SWAPPED:
+        op, args = _SWAPPED[op], args[::-1]
+    if op == "gelu" and attrs["approximate"] == "tanh":
         op = "gelu_tanh"
-    if op == "power" and kind != "b8":
-        exponent = args[1].bits
-        if exponent is not None and exponent == program.constant(2, dtype).bits:
-            op, args = "square", args[:1]
-    if kind == "b8":
-        if op in ("abs", "floor", "ceil"):
+    if op == "power" and args[1].bits == program.constant(2, kind).bits:
+        op, args = "square", args[:1]
+    if kind in UNSIGNED:
+        if op == "abs":
             return args[0]
-        op = _ON_BOOL.get(op, op)
-    elif kind != "f32":
-        if op in ("floor", "ceil"):
-            return args[0]
-        if op == "relu":
-            op, args = "maximum", [args[0], program.constant(0, dtype)]
-    code = f"{op}_{kind}"
+        op = "remainder" if op == "fmod" else op
+        sign = "u" if op in _UNSIGNED.split() else "i"
+        return program.emit(f"{op}_{sign}{8 * kind.itemsize}", args, dtype)
+    code = f"{op}_{suffix_of(kind)}"
     if code not in OPCODE:
-        raise program.unsupported(op, dtype)
+        raise program.unsupported(op, kind)
     return program.emit(code, args, dtype)
 
 
@@ -183,13 +244,12 @@ def build(node: Node) -> tuple[Program, list[Operand]]:
             operands.append(program.constant(attrs["value"], dtype))
         else:
             picked = [operands[arg] for arg in args]
-            operands.append(_translate(program, op, picked, dict(attrs), dtype))
+            operands.append(translate(program, op, picked, dict(attrs), dtype))
     results: list[Operand] = []
-    computed = {id(step.result) for step in program.steps}
-    for number in node.attrs["results"]:
-        result = operands[number]
+    for number, value in zip(node.attrs["results"], node.outputs, strict=True):
+        result = program.cast(operands[number], value.dtype)
+        computed = {id(step.result) for step in program.steps}
         if id(result) not in computed or any(result is other for other in results):
-            program.suffix(result.dtype)
             result = program.emit(f"copy_{result.dtype.itemsize}", (result,), result.dtype)
         results.append(result)
     wanted = {id(result) for result in results}

@@ -7,12 +7,13 @@ import functools
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
+from fastgraph.ir.types import FLOAT32
 from fastgraph.lower.call import Alias, Call, Temp
+from fastgraph.lower.cpu.halves import in_float32
 from fastgraph.lower.cpu.layout import broadcast_strides, choose_parts, collapse, memory_ns
+from fastgraph.lower.cpu.plain_matmul import plain_product
 from fastgraph.lower.cpu.registry import Target, lowers
 
 __all__ = ["packed_size"]
@@ -158,21 +159,10 @@ def equal_blocks(extent: int, most: int) -> int:
     return -(-extent // max(1, -(-extent // most)))
 
 
-def require_float32(node: Node) -> None:
-    """Refuse other dtypes by name."""
-    for value in (*node.inputs, *node.outputs):
-        if value.dtype != np.float32:
-            raise CompileError(
-                f"{node.op} {node.name!r} ({node.site}): products on the cpu are computed in "
-                f"float32, but {value.name or 'an operand'!r} of shape {value.shape} is "
-                f"{value.dtype}; convert it with astype('float32')"
-            )
-
-
 @lowers("pack_weight")
+@in_float32
 def lower_pack_weight(node: Node, target: Target) -> list[Call | Alias]:
     """Bring a weight into panels of 16 columns; run once, in the set program."""
-    require_float32(node)
     k, n = int(node.attrs["k"]), int(node.attrs["n"])
     if k == 0 or n == 0:
         return []
@@ -249,12 +239,16 @@ def batched_operands(node: Node, x_transposed: bool) -> Operands:
 
 
 @lowers("fused_matmul")
+@in_float32
 def lower_fused_matmul(node: Node, target: Target) -> list[Call | Alias]:
     """act(x @ w + bias [+ residual]) [+ residual], with a packed weight or run-time operands."""
-    require_float32(node)
     attrs, y, x = node.attrs, node.outputs[0], node.inputs[0]
     if 0 in y.shape:
         return []
+    if y.dtype != FLOAT32:
+        plain = batched_operands(node, bool(attrs["transpose_a"]))
+        words = [plain.product.m, plain.product.n, plain.product.k, plain.x_row, plain.x_k]
+        return plain_product(node, plain.product.matrices, [*words, *plain.tail], target)
     calls: list[Call | Alias] = []
     left: Value | Temp = x
     if attrs["packed"]:

@@ -150,15 +150,12 @@ def lower_take(node: Node, target: Target) -> list[Call | Alias]:
     size = _item_size(node, source)
     if prod(out.shape) == 0:
         return []
-    if np.dtype(indices.dtype) not in (np.dtype(np.int32), np.dtype(np.int64)):
-        raise CompileError(
-            f"{node.name} ({node.site}): take needs indices of int32 or int64, "
-            f"found {np.dtype(indices.dtype).name}"
-        )
     outer, count = prod(source.shape[:axis]), prod(indices.shape)
     width = prod(source.shape[axis + 1 :]) * size
-    words = [outer, source.shape[axis], count, width, np.dtype(indices.dtype).itemsize]
-    nbytes = 2 * outer * count * width + count * np.dtype(indices.dtype).itemsize
+    # The size of an index, less than 0 where it has no sign.
+    kind = indices.dtype.itemsize * (-1 if indices.dtype.kind == "u" else 1)
+    words = [outer, source.shape[axis], count, width, kind]
+    nbytes = 2 * outer * count * width + indices.nbytes
     cost_ns = 10.0 + 3.0 * outer * count + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, outer * count)
     return [Call("take", (out,), (source, indices), words, parts, cost_ns, nbytes=nbytes)]

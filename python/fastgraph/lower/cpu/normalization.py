@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from math import ceil, prod
 
-import numpy as np
-
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
+from fastgraph.ir.types import FLOAT64
 from fastgraph.lower.call import Alias, Call
+from fastgraph.lower.cpu.halves import in_float32
 from fastgraph.lower.cpu.layout import choose_parts, memory_ns
 from fastgraph.lower.cpu.registry import Target, lowers
 
@@ -20,20 +20,17 @@ _CHUNK = 256
 _WITH_RESIDUAL, _WITH_WEIGHT, _WITH_BIAS, _WITH_SUM = 1, 2, 4, 8
 
 
-def _check_float(node: Node) -> None:
-    for value in node.inputs:
-        if np.dtype(value.dtype) != np.float32:
-            raise CompileError(
-                f"{node.name} ({node.site}): {node.op} of {np.dtype(value.dtype).name} is not "
-                "supported on the cpu; it takes float32"
-            )
+def _kernel(node: Node) -> tuple[str, int]:
+    """The kernel's name, and how much more an element takes than in float32."""
+    return (f"{node.op}_f64", 8) if node.inputs[0].dtype == FLOAT64 else (node.op, 1)
 
 
 @lowers("softmax")
+@in_float32
 def lower_softmax(node: Node, target: Target) -> list[Call | Alias]:
     """Lower softmax: rows where the axis is the last that matters, else columns."""
     (source,), (out,) = node.inputs, node.outputs
-    _check_float(node)
+    name, slower = _kernel(node)
     elements = prod(source.shape)
     if elements == 0:
         return []
@@ -42,20 +39,21 @@ def lower_softmax(node: Node, target: Target) -> list[Call | Alias]:
     inner = prod(source.shape[axis + 1 :])
     chunk = min(inner, _CHUNK)
     units = outer * ceil(inner / chunk)
-    cost_ns = 15.0 * units + elements * 0.6
+    cost_ns = 15.0 * units + elements * 0.6 * slower
     parts = choose_parts(cost_ns, target.threads, units)
     words = [outer, size, inner, chunk]
     return [
-        Call("softmax", (out,), (source,), words, parts, cost_ns, inplace=((0, 0),),
-             flops=elements * 12, nbytes=elements * 8)
+        Call(name, (out,), (source,), words, parts, cost_ns, inplace=((0, 0),),
+             flops=elements * 12, nbytes=2 * source.nbytes)
     ]  # fmt: skip
 
 
 @lowers("layer_norm", "rms_norm")
+@in_float32
 def lower_norm(node: Node, target: Target) -> list[Call | Alias]:
     """Lower a norm over trailing axes, with the residual that is added before it."""
     source, attrs = node.inputs[0], node.attrs
-    _check_float(node)
+    name, slower = _kernel(node)
     rank, axes = len(source.shape), tuple(attrs["axis"])
     if axes != tuple(range(rank - len(axes), rank)):
         raise CompileError(
@@ -77,11 +75,11 @@ def lower_norm(node: Node, target: Target) -> list[Call | Alias]:
     inplace = tuple((i, j) for i in range(len(node.outputs)) for j in range(2 if residual else 1))
     (eps,) = struct.unpack("<q", struct.pack("<d", attrs["eps"]))
     rows = elements // length
-    nbytes = elements * 4 * (2 + residual + (len(node.outputs) - 1))
-    cost_ns = 20.0 * rows + elements * 0.25 + memory_ns(nbytes)
+    nbytes = source.nbytes * (2 + residual + (len(node.outputs) - 1))
+    cost_ns = 20.0 * rows + elements * 0.25 * slower + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, rows)
     words = [rows, length, eps, flags]
     return [
-        Call(node.op, tuple(node.outputs), tuple(node.inputs), words, parts, cost_ns,
+        Call(name, tuple(node.outputs), tuple(node.inputs), words, parts, cost_ns,
              inplace=inplace, flops=elements * 8, nbytes=nbytes)
     ]  # fmt: skip

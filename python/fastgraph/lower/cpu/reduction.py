@@ -7,20 +7,15 @@ from math import ceil, prod
 
 import numpy as np
 
-from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias, Call, Temp
+from fastgraph.lower.cpu.halves import in_float32
+from fastgraph.lower.cpu.instructions import suffix_of
 from fastgraph.lower.cpu.layout import choose_parts, memory_ns, row_major
 from fastgraph.lower.cpu.registry import Target, lowers
 
 __all__ = ["lower_argmax", "lower_reduction"]
 
-_SUFFIX = {"float32": "f32", "int32": "i32", "int64": "i64", "bool": "b8"}
-_DTYPES = {
-    "sum": ("f32", "i64"), "prod": ("f32", "i64"), "mean": ("f32",),
-    "max": ("f32", "i32", "i64", "b8"), "min": ("f32", "i32", "i64", "b8"),
-    "argmax": ("f32", "i32", "i64", "b8"),
-}  # fmt: skip
 # Columns that one unit of the kernel holds, at most.
 _CHUNK = 512
 # A full reduction of many elements is cut into blocks of this length, whatever the threads.
@@ -29,14 +24,12 @@ _NO_COUNT = -1
 _NO_TOTAL = 2**62
 
 
-def _kind(node: Node) -> str:
-    dtype = np.dtype(node.inputs[0].dtype)
-    kind = _SUFFIX.get(dtype.name, "")
-    if kind not in _DTYPES[node.op]:
-        raise CompileError(
-            f"{node.name} ({node.site}): {node.op} of {dtype.name} is not supported on the cpu"
-        )
-    return kind
+def _kernel(node: Node) -> str:
+    """The kernel's name; sums and products wrap, so that their sign does not matter."""
+    kind = suffix_of(node.inputs[0].dtype)
+    if node.op in ("sum", "prod", "mean"):
+        return f"{'prod' if node.op == 'prod' else 'sum'}_{kind.replace('u', 'i')}"
+    return f"{node.op}_{kind}"
 
 
 def _merge(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, bool]]:
@@ -66,13 +59,13 @@ def _chunk(columns: int, rows: int, threads: int) -> int:
 
 
 @lowers("sum", "mean", "prod", "max", "min")
+@in_float32
 def lower_reduction(node: Node, target: Target) -> list[Call | Alias]:
     """Lower a reduction: one call, or blocks and their combination where all is reduced."""
     (source,), (out,) = node.inputs, node.outputs
-    kind = _kind(node)
+    name = _kernel(node)
     if prod(out.shape) == 0:
         return []
-    name = f"{'sum' if node.op == 'mean' else node.op}_{kind}"
     axes = node.attrs["axis"]
     count = prod(source.shape[axis] for axis in axes) if node.op == "mean" else _NO_COUNT
     merged = _merge(source.shape, axes)
@@ -126,11 +119,11 @@ def _in_blocks(
     ]
 
 
-@lowers("argmax")
+@lowers("argmax", "argmin")
+@in_float32
 def lower_argmax(node: Node, target: Target) -> list[Call | Alias]:
-    """Lower argmax over one axis."""
+    """Lower argmax or argmin over one axis."""
     (source,), (out,) = node.inputs, node.outputs
-    kind = _kind(node)
     if prod(out.shape) == 0:
         return []
     (axis,) = node.attrs["axis"]
@@ -142,6 +135,6 @@ def lower_argmax(node: Node, target: Target) -> list[Call | Alias]:
     parts = choose_parts(cost_ns, target.threads, outer * ceil(inner / chunk))
     words = [outer, size, inner, chunk]
     return [
-        Call(f"argmax_{kind}", (out,), (source,), words, parts, cost_ns,
+        Call(_kernel(node), (out,), (source,), words, parts, cost_ns,
              flops=elements, nbytes=nbytes)
     ]  # fmt: skip

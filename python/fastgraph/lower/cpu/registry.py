@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias, Call
 
-__all__ = ["LOWERINGS", "Target", "lowers"]
+__all__ = ["LOWERINGS", "Lowering", "Target", "lowers"]
 
 
 @dataclass(frozen=True)
