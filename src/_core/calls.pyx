@@ -16,6 +16,8 @@ from libcpp.vector cimport vector
 from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.pending cimport Access_create
 
+from fastgraph.errors import InputError
+
 cnp.import_array()
 
 
@@ -86,7 +88,8 @@ def fill(list twins not None, list arrays not None):
     arrays : list of ndarray or Buffer
     """
     cdef Buffer twin
-    cdef Py_ssize_t i, nbytes
+    cdef Py_ssize_t i, nbytes, given
+    cdef cnp.ndarray dense
     cdef void *to
     cdef const void *source
     for i in range(len(twins)):
@@ -96,11 +99,17 @@ def fill(list twins not None, list arrays not None):
         to = <void *> (twin.block.ptr + <size_t> twin.offset)
         if type(array) is Buffer and (<Buffer> array).block.memory is None:
             source = <void *> ((<Buffer> array).block.ptr + <size_t> (<Buffer> array).offset)
-        elif isinstance(array, cnp.ndarray) and cnp.PyArray_IS_C_CONTIGUOUS(array):
-            source = cnp.PyArray_DATA(array)
+            given = (<Buffer> array).nbytes
         else:
-            np.asarray(twin)[...] = np.asarray(array)
-            continue
+            dense = np.asarray(array)
+            if not cnp.PyArray_IS_C_CONTIGUOUS(dense):
+                dense = np.array(dense, order="C")
+            source = cnp.PyArray_DATA(dense)
+            given = cnp.PyArray_NBYTES(dense)
+        if given != nbytes:
+            # What was checked when it was given may have been changed by code that ran since.
+            raise InputError(f"{given} bytes are given where {nbytes} are copied: the array was "
+                             "changed while it was given")
         if nbytes < LONG_BYTES:
             memmove(to, source, nbytes)
         else:

@@ -97,12 +97,22 @@ def element(value, dtype, str what=None, bint numbers=False):
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{value!r} is masked, so it has no value")
     if isinstance(value, (np.generic, np.ndarray)):
-        if value.shape != () or value.dtype != kind:
-            found = describe(value.shape, value.dtype)
+        array = np.array(value)          # whatever a subclass says of itself
+        if array.shape != ():
+            raise InputError(
+                f"{what or 'this'} is one {kind}, not an array of shape {array.shape}"
+                + ("; its one element is x.reshape(())" if array.size == 1 else ""))
+        if array.dtype != kind:
+            found = describe((), array.dtype)
             raise InputError(
                 f"{what} is {kind}, not {found}" if what
                 else f"{value!r} is {found}, not {kind}; nothing is cast")
-        return np.array(value)
+        return array
+    # The number itself, for a subclass may compare and convert as it likes.
+    if isinstance(value, int) and type(value) is not int and type(value) is not bool:
+        value = int.__pos__(value)
+    elif isinstance(value, float) and type(value) is not float:
+        value = float.__pos__(value)
     if kind == np.bool_:
         fits = isinstance(value, bool) or (
             numbers and isinstance(value, int) and value in (0, 1))
@@ -143,6 +153,47 @@ def check_stream(stream):
     if stream is not None:
         raise UnsupportedError(
             "streams: the cpu does its work within the call; leave stream=None")
+
+
+# The stream of the driver's own that is another one in each thread.
+cdef int PER_THREAD = 2
+
+
+cdef bint is_handle(handle) except -1:
+    return (isinstance(handle, int) and not isinstance(handle, bool)
+            and 0 <= int.__pos__(handle) < 1 << 64)
+
+
+def check_handle(handle):
+    """Return the number of a CUstream; InputError where it is none, or another in each thread."""
+    if not is_handle(handle):
+        raise InputError(f"the handle of a stream is the number of a CUstream, not {handle!r}")
+    number = int.__pos__(handle)
+    if number == PER_THREAD:
+        raise InputError(
+            "stream 2 is cudaStreamPerThread, which is another stream in each thread that uses "
+            "it: give a stream of your own, or 1, the legacy stream")
+    return number
+
+
+def handle_of(stream):
+    """Return what another library's stream gives as its handle; InputError where there is none."""
+    if isinstance(stream, int):
+        raise InputError(
+            f"a stream's number ({stream:#x}) does not keep it alive: give the stream itself, or "
+            "Stream.borrow(handle, owner)")
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        answer = protocol() if callable(protocol) else protocol
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], int)
+                and answer[0] == 0 and is_handle(answer[1])):
+            raise InputError(
+                f"__cuda_stream__ of {stream!r} gives {answer!r}; (0, handle) is known")
+        return answer[1]
+    handle = getattr(stream, "cuda_stream", None)
+    if isinstance(handle, int):
+        return handle
+    raise InputError(f"{stream!r} is no stream: it has no __cuda_stream__")
 
 
 def check_out(tuple specs, out):

@@ -1,44 +1,39 @@
 # cython: language_level=3
 """The executable of a GPU: one driver graph, launched with one call.
 
-What a node becomes is in `cuda_nodes`, how they become a graph and are updated in `cuda_build`;
-here is what runs, when, and what has to stay alive for it.
+What a node becomes is in `cuda_nodes`, how they become a graph and are updated in `cuda_build`,
+what changes it in `cuda_bound`; here is what runs, when, and what has to stay alive for it.
 """
 
-import logging
 import warnings
 
 cimport cython
 
 from fastgraph._core.buffer cimport Block
-from fastgraph._core.cuda_build cimport (
-    DriverGraph, DriverGraph_create, DriverGraph_diff, DriverGraph_know, DriverGraph_move,
-    DriverGraph_push)
+from fastgraph._core.cuda_bound cimport (
+    Bound, Bound_lend, Bound_maker, Bound_note_care, Bound_put, Bound_return, Bound_store,
+    Bound_take, Bound_try_return)
+from fastgraph._core.cuda_build cimport DriverGraph_create
 from fastgraph._core.cuda_cells cimport Cells, Cells_send
 from fastgraph._core.cuda_host cimport (
     HostFaults_create, HostFaults_raise, host_inside, host_refuse)
-from fastgraph._core.cuda_nodes cimport (
-    CHILD_NODE, Maker, Places, Places_create, Shadow, blame, look, place)
+from fastgraph._core.cuda_nodes cimport Maker, Places_create, blame
 from fastgraph._core.cuda_retired cimport Retired_add, Retired_clear, Retired_create
-from fastgraph._core.cuda_values cimport (
-    Values_are_due, Values_create, Values_moved, Values_spend, Values_store)
+from fastgraph._core.cuda_values cimport Values_create, Values_spend
 from fastgraph._core.driver cimport (
     driver_idle, exec_launch, exec_upload, stream_capturing)
-from fastgraph._core.executable cimport Executable
+from fastgraph._core.executable cimport adopt
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
 from fastgraph._core.record cimport Record
 from fastgraph._core.stream cimport (
     CudaDevice, LastUse, LastUse_before, Stream, Stream_mark, Stream_wait, keeps_gil)
 
-from fastgraph._core.cuda_build import Rebuild
 from fastgraph.errors import (
     ContextPoisonedError, FastGraphError, FastGraphWarning, GraphError, UnsupportedError)
 
 cdef extern from "Python.h":
     void PyErr_SetInterrupt()
-
-LOGGER = logging.getLogger("fastgraph")
 
 # Graphs that were dropped inside a host function, where the driver cannot be called.
 POSTPONED = []
@@ -49,18 +44,11 @@ cdef size_t NODE_BYTES = 6 << 10
 
 
 @cython.no_gc_clear
-cdef class CudaGraph(Executable):
+cdef class CudaGraph(Bound):
     """A record bound to memory of a GPU, in a driver graph of its own.
 
-    Made by `instantiate`. ``stream`` is where `replay` launches, ``rebuilds`` how often a change
-    needed another executable.
+    Made by `instantiate`. ``stream`` is where `replay` launches.
     """
-
-    def __cinit__(self):
-        self.context = 0
-        self.executable = 0
-        self.needs_care = True
-        self.rebuilds = 0
 
     def __del__(self):
         # A finalizer, because the collector runs these before it empties the lists in which the
@@ -137,7 +125,8 @@ cdef class CudaGraph(Executable):
         try:
             CudaGraph_check_open(self)
             HostFaults_raise(self.faults)
-            CudaGraph_store(self, values, True)
+            Bound_return(self)
+            Bound_store(self, values, True)
             try:
                 return CudaGraph_launch(self, self.stream)
             except BaseException:
@@ -248,14 +237,76 @@ cdef class CudaGraph(Executable):
         """
         CudaGraph_enter(self, held)
         try:
-            CudaGraph_store(self, values, once)
+            Bound_store(self, values, once)
         finally:
             CudaGraph_leave(self, held)
 
-    def spend_scalars(self):
-        """Let values for one launch go back before the next one, though there was no launch."""
-        self.check_held()
-        Values_spend(self.values)
+    def set_values(self, dict places not None, dict scalars not None, state, dict changes not None):
+        """Put memories elsewhere, give scalars other values and let `state` know: all or nothing.
+
+        For work of `locked`; does not wait.
+
+        Parameters
+        ----------
+        places : dict of int to (Block, int)
+            By memory: a block, which is kept alive, and a byte offset.
+        scalars : dict of (int, int) to bytes
+            As `set_scalars` has them.
+        state : object
+        changes : dict
+            Attributes of `state` from then on.
+
+        Raises
+        ------
+        GraphError, UnsupportedError, DriverError
+            As `rebind` and `set_scalars`.
+        """
+        cdef dict before
+        CudaGraph_enter(self, True)
+        Bound_return(self)
+        before = Bound_put(self, places)
+        try:
+            Bound_store(self, scalars, False)
+        except BaseException:
+            Bound_lend(self, before)
+            Bound_try_return(self)
+            raise
+        adopt(state, changes)
+
+    def run_with(self, dict places not None, dict scalars not None, work, *args):
+        """Return ``work(*args)``, called while memories and scalars are what is given here.
+
+        For work of `locked`. They go back whatever is raised, and no signal comes between: scalars
+        with the next launch, memories now, or with it where the driver refuses.
+
+        Parameters
+        ----------
+        places, scalars
+            As `set_values` has them.
+        work : callable
+        *args
+
+        Raises
+        ------
+        GraphError, UnsupportedError, DriverError
+            As `set_values`; `work` was not called.
+        """
+        cdef dict before
+        CudaGraph_enter(self, True)
+        Bound_return(self)
+        before = Bound_put(self, places)
+        self.active = True
+        try:
+            # Also where none is given: what the last run was given goes back.
+            Bound_store(self, scalars, True)
+            return work(*args)
+        finally:
+            self.active = False
+            if scalars:
+                Values_spend(self.values)
+            if before:
+                Bound_lend(self, before)
+                Bound_return(self)
 
     def scalar_values(self, bint now=False):
         """Return the values of scalars, by memory and offset: the lasting ones.
@@ -263,9 +314,6 @@ cdef class CudaGraph(Executable):
         With `now` those for the next launch alone are among them.
         """
         return dict(self.values.now) if now else self.values.now | self.values.once
-
-    def _rebuild(self, str reason):
-        CudaGraph_rebuild(self, self.record, {}, reason)
 
     def rebind(self, Py_ssize_t memory, Block block not None, Py_ssize_t offset=0,
                bint held=False):
@@ -278,28 +326,10 @@ cdef class CudaGraph(Executable):
         UnsupportedError
             A foreign graph names it and cannot be made for another address.
         """
-        cdef place before
-        cdef dict changes = {}
         CudaGraph_enter(self, held)
         try:
-            if not 0 <= memory < <Py_ssize_t> self.places.at.size():
-                raise GraphError(f"no memory has number {memory}; "
-                                 f"there are {self.places.at.size()}")
-            after = look(self.record.memories[memory], block, offset)
-            before = self.places.at[memory]
-            had = self.places.blocks[memory]
-            self.places.at[memory] = after
-            self.places.blocks[memory] = (block, offset)
-            CudaGraph_moved(self, before, memory)
-            try:
-                if after.base != before.base or after.is_host != before.is_host:
-                    DriverGraph_move(self.built, CudaGraph_maker(self), (memory,), changes)
-                    CudaGraph_change(self, changes, self.record)
-            except BaseException:
-                self.places.at[memory] = before
-                self.places.blocks[memory] = had
-                raise
-            CudaGraph_retire(self, had)
+            Bound_return(self)
+            Bound_put(self, {memory: (block, offset)})
         finally:
             CudaGraph_leave(self, held)
 
@@ -312,11 +342,13 @@ cdef class CudaGraph(Executable):
 
     # ---- changes of nodes
 
-    def take(self, Record record not None, object blocks not None, bint held=False):
+    def take(self, Record record not None, object blocks not None, bint held=False, state=None,
+             dict changes=None):
         """Become what `record` and `blocks` say; does not wait.
 
         The driver changes parameters in place where it can; where it cannot, another executable
-        is made, which is counted in ``rebuilds`` and logged.
+        is made, which is counted in ``rebuilds`` and logged. `changes` are attributes of `state`
+        from then on.
 
         Raises
         ------
@@ -325,7 +357,9 @@ cdef class CudaGraph(Executable):
         """
         CudaGraph_enter(self, held)
         try:
-            CudaGraph_take(self, record, blocks)
+            Bound_take(self, record, blocks)
+            if state is not None:
+                adopt(state, changes)
         finally:
             CudaGraph_leave(self, held)
 
@@ -348,9 +382,10 @@ cdef class CudaGraph(Executable):
                 blame(error, nodes[node], node)
                 raise error
             if nodes[node].enabled != enabled:
+                Bound_return(self)
                 record = self.record.copy()
                 record.replace_node(node, nodes[node]._replace(enabled=enabled))
-                CudaGraph_take(self, record, self.places.blocks)
+                Bound_take(self, record, self.places.blocks)
         finally:
             CudaGraph_leave(self, held)
 
@@ -362,6 +397,7 @@ cdef class CudaGraph(Executable):
         cdef CudaGraph single
         CudaGraph_enter(self, held)
         try:
+            Bound_return(self)
             LastUse_before(self.last_use, self.stream)
             CudaGraph_send(self, self.stream)
             for number in nodes:
@@ -432,12 +468,13 @@ def instantiate(Record record not None, object blocks not None, CudaDevice devic
     self.values = Values_create(device, scalars, cells)
     self.retired = Retired_create()
     self.singles = {}
+    self.away = {}
     self.places = Places_create(record.memories, blocks, device.context)
-    maker = CudaGraph_maker(self)
+    maker = Bound_maker(self)
     maker.again = again
     self.built = DriverGraph_create(record, maker)
     self.executable = self.built.executable
-    self.needs_care = Values_are_due(self.values)
+    Bound_note_care(self)
     if lock is not None:
         self.lock = lock                 # only now: a run may hold it
     return self
@@ -524,8 +561,9 @@ cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
     host_refuse()
     CudaGraph_check_open(self)
     HostFaults_raise(self.faults)
+    Bound_return(self)
     if self.values.once_used:
-        CudaGraph_store(self, {}, False)
+        Bound_store(self, {}, False)
     LastUse_before(self.last_use, stream)
     CudaGraph_send(self, stream)
     if keeps_gil(stream):
@@ -545,111 +583,8 @@ cdef inline int CudaGraph_send(CudaGraph self, Stream stream) except -1:
     cdef Cells cells = self.values.cells
     if cells is not None and cells.low < cells.high:
         Cells_send(cells, self.places.at[cells.memory].base, stream)
-        self.needs_care = Values_are_due(self.values)
+        Bound_note_care(self)
     return 0
-
-
-cdef int CudaGraph_moved(CudaGraph self, place before, size_t memory) except -1:
-    """Where a memory was; scalars that lie there have to be sent again."""
-    if self.places.at[memory].base != before.base:
-        Values_moved(self.values, memory)
-        self.needs_care = Values_are_due(self.values)
-    return 0
-
-
-cdef Maker CudaGraph_maker(CudaGraph self):
-    cdef Maker maker = Maker.__new__(Maker)
-    maker.places = self.places
-    maker.scalars = self.values.now
-    maker.helpers = self.helpers
-    maker.faults = self.faults
-    maker.known = {} if self.built is None else self.built.foreigns
-    maker.again = False
-    return maker
-
-
-cdef int CudaGraph_store(CudaGraph self, dict values, bint once) except -1:
-    """Hand values of scalars on; those set for a launch that has been go back."""
-    Values_store(self.values, self.built, values, once, self)
-    self.needs_care = Values_are_due(self.values)
-    return 0
-
-
-cdef int CudaGraph_take(CudaGraph self, Record record, object blocks) except -1:
-    cdef dict changes = {}
-    cdef Maker maker
-    cdef Places places = Places_create(record.memories, blocks, self.context)
-    cdef Places had = self.places
-    cdef Py_ssize_t number
-    cdef str reason = None
-    cdef list moved = [number for number in range(<Py_ssize_t> min(places.at.size(), had.at.size()))
-                       if places.at[number].base != had.at[number].base
-                       or places.at[number].is_host != had.at[number].is_host]
-    nodes, wanted = self.nodes, record.nodes
-    maker = CudaGraph_maker(self)
-    maker.places = places
-    try:
-        if len(nodes) != len(wanted):
-            raise Rebuild("another number of nodes", None, 0)
-        for number in range(len(nodes)):
-            if nodes[number] is not wanted[number]:
-                DriverGraph_diff(self.built, maker, nodes[number], wanted[number], number, changes)
-        if moved:
-            DriverGraph_move(self.built, maker, moved, changes)
-    except Rebuild as told:
-        reason, node, number = told.args
-        if node is not None:
-            reason = f"node {number} {node.name!r}: {reason}"
-    self.places = places
-    try:
-        if reason is not None:
-            CudaGraph_rebuild(self, record, changes, reason)
-        else:
-            CudaGraph_change(self, changes, record)
-    except BaseException:
-        self.places = had
-        raise
-    CudaGraph_retire(self, (had, self.record))
-    self.record = record
-    self.nodes = list(record.nodes)
-    for number in moved:
-        CudaGraph_moved(self, had.at[number], number)
-    return 0
-
-
-cdef int CudaGraph_change(CudaGraph self, dict changes, Record record) except -1:
-    """Push changes, or rebuild with what `record` and `self.places` say."""
-    before = [self.built.shadows[number] for number in changes]
-    refused = DriverGraph_push(self.built, changes)
-    if refused is not None:
-        CudaGraph_rebuild(self, record, changes, refused)
-    elif before:
-        CudaGraph_retire(self, before)
-    return 0
-
-
-cdef int CudaGraph_rebuild(CudaGraph self, Record record, dict changes, str reason) except -1:
-    """Make another executable for `self.places` and put it in the place of this one."""
-    cdef Maker maker = CudaGraph_maker(self)
-    cdef DriverGraph fresh
-    cdef Shadow shadow
-    maker.known = {key: dict(made) for key, made in maker.known.items()}
-    for shadow in changes.values():
-        if shadow.kind == CHILD_NODE:
-            DriverGraph_know(maker.known, shadow)
-    fresh = DriverGraph_create(record, maker)
-    CudaGraph_retire(self, self.built)
-    self.built = fresh
-    self.executable = fresh.executable
-    self.rebuilds += 1
-    LOGGER.warning("a graph of %d nodes was built anew: %s", len(record.nodes), reason)
-    return 0
-
-
-cdef int CudaGraph_retire(CudaGraph self, object what) except -1:
-    """Keep `what` until no launch that is under way can need it."""
-    self.singles = {}
-    return 0 if self.used is None else Retired_add(self.retired, what, self.used)
 
 
 cdef bint CudaGraph_is_idle(CudaGraph self) except *:

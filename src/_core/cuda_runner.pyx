@@ -13,8 +13,8 @@ from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
-from fastgraph._core.cuda_graph cimport (
-    CudaGraph, CudaGraph_check_stream, CudaGraph_launch, CudaGraph_retire)
+from fastgraph._core.cuda_bound cimport Bound_retire
+from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
 from fastgraph._core.driver cimport copy_async, copy_spec, event_record, exec_upload
 from fastgraph._core.record cimport Operand, Record, RecordNode
 from fastgraph._core.runner cimport Runner
@@ -208,7 +208,7 @@ cdef int lend(CudaGraph graph, size_t memory, Block block, Py_ssize_t offset,
     if had is None or had[0] is not block:
         graph.places.blocks[memory] = (block, offset)
         if retire:
-            CudaGraph_retire(graph, had)
+            Bound_retire(graph, had)
     return 0
 
 

@@ -12,7 +12,7 @@ from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.device_memory cimport Slot, Staging, Staging_sent, Staging_take, memory_context
 from fastgraph._core.driver cimport (
     copy_async, copy_batch, copy_spec, launch_async, launch_spec, set_async, set_spec)
-from fastgraph._core.stream cimport Stream, Stream_mark
+from fastgraph._core.stream cimport Stream, Stream_follow, Stream_mark, Stream_precede
 
 from fastgraph.errors import InputError
 
@@ -53,23 +53,30 @@ cdef copy_spec spec_from(Buffer dst, uintptr_t src, uintptr_t context) except *:
     return spec
 
 
-def copy(Stream stream not None, list pairs not None):
+def copy(Stream stream not None, list pairs not None, tuple producers not None=()):
     """Enqueue copies between buffers of equal size: (destination, source) each.
 
-    A source that is a number is an address on the stream's device.
+    A source that is a number is an address on the stream's device. The copies come behind what is
+    on the CUstreams `producers`, and before what other libraries put there later: they may write
+    to these sources, or to freed ones' memory. All in one call, which no signal divides.
     """
     cdef vector[copy_spec] specs
+    cdef uintptr_t producer
     for dst, src in pairs:
         if (<Buffer?> dst).nbytes:
             if isinstance(src, Buffer):
                 specs.push_back(spec_of(dst, src))
             else:
                 specs.push_back(spec_from(dst, src, stream.device.context))
+    for producer in producers:
+        Stream_follow(stream, producer)
     if specs.size() == 1:
         copy_async(stream.device.context, specs.data(), stream.handle)
     elif specs.size():
         copy_batch(stream.device.context, specs.data(), specs.size(), stream.handle)
     Stream_mark(stream)
+    for producer in producers:
+        Stream_precede(stream, producer)
 
 
 def fill(Stream stream not None, Buffer dst not None, uint32_t value, uint32_t element):

@@ -20,6 +20,10 @@ from fastgraph._core.driver_base cimport (
     stream_destroy, stream_query, stream_wait_event)
 
 
+# A device in numbers, by the driver's names in lower case.
+cdef dict device_attributes(int ordinal)
+
+
 cdef enum condition_kind:
     CONDITION_IF
     CONDITION_WHILE

@@ -22,6 +22,21 @@ cdef enum:
     BATCH = 64
     FEW_EDGES = 32
 
+# The driver's numbers (CUdevice_attribute) of its names.
+cdef dict ATTRIBUTES = {
+    "max_threads_per_block": 1, "max_block_dim_x": 2, "max_block_dim_y": 3, "max_block_dim_z": 4,
+    "max_grid_dim_x": 5, "max_grid_dim_y": 6, "max_grid_dim_z": 7, "max_shared_memory_per_block": 8,
+    "total_constant_memory": 9, "warp_size": 10, "max_registers_per_block": 12, "clock_rate": 13,
+    "multiprocessor_count": 16, "integrated": 18, "concurrent_kernels": 31, "ecc_enabled": 32,
+    "memory_clock_rate": 36, "global_memory_bus_width": 37, "l2_cache_size": 38,
+    "max_threads_per_multiprocessor": 39, "async_engine_count": 40, "compute_capability_major": 75,
+    "compute_capability_minor": 76, "max_shared_memory_per_multiprocessor": 81,
+    "max_registers_per_multiprocessor": 82, "cooperative_launch": 95,
+    "max_shared_memory_per_block_optin": 97, "max_blocks_per_multiprocessor": 106,
+    "max_persisting_l2_cache_size": 108, "reserved_shared_memory_per_block": 111,
+    "cluster_launch": 120,
+}
+
 
 # ---- for Python
 
@@ -45,6 +60,10 @@ def devices():
         minor = device_attribute(ordinal, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
         found.append((device_name(ordinal), (major, minor), device_bytes(ordinal)))
     return found
+
+
+cdef dict device_attributes(int ordinal):
+    return {name: device_attribute(ordinal, number) for name, number in ATTRIBUTES.items()}
 
 
 # ---- specs in the driver's words

@@ -37,6 +37,10 @@ cdef dict _ordinals = {}                  # of the contexts that were retained
 watch_forks()
 
 
+class InsideError(GraphError, DriverError):
+    """The driver was called by a host function: a GraphError that has the driver's code, too."""
+
+
 # ---- what goes wrong
 
 cdef tuple describe(int code):
@@ -69,10 +73,12 @@ cdef int fail(int code, uintptr_t context, const char *what) except -1:
             code, name)
     if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
         raise OutOfMemoryError(f"{attempt(what, context)}: {answer}", code, name)
-    hint = ""
     if code == cu.CUDA_ERROR_NOT_PERMITTED:
-        hint = "; a host function of a graph or stream must not call the device"
-    raise DriverError(f"{attempt(what, context)}: {answer}{hint}", code, name)
+        raise InsideError(
+            "a host function of a graph or stream must not use the device: CUDA forbids it "
+            f"({attempt(what, context)}: {answer}). Let it set a flag for another thread, or make "
+            "what it does nodes of the graph", code, name)
+    raise DriverError(f"{attempt(what, context)}: {answer}", code, name)
 
 
 cdef int driver_check(uintptr_t context) except -1 nogil:

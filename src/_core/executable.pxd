@@ -4,7 +4,7 @@ from fastgraph._core.scalars cimport ScalarTable
 
 cdef class Executable:
     cdef GraphLock lock
-    cdef readonly bint active            # inside `replay`
+    cdef readonly bint active            # inside `replay` or `run_with`
 
     cdef int replay(self) except -1
     # The same with values of scalars, by memory and offset, for this run alone.
@@ -14,6 +14,11 @@ cdef class Executable:
 cdef class Cell:
     cdef Executable plain
     cdef ScalarTable scalars
+    cdef Py_ssize_t n_caches
+
+# Let an object have these attributes from now on, all at once: no Python code runs meanwhile, so
+# neither a signal nor another thread comes between. `holder` has them already.
+cdef int adopt(object holder, dict changes) except -1
 
 
 cdef class Handle:

@@ -2,6 +2,7 @@
 """What the executables of all devices have in common, and the front of the handles on them."""
 
 cimport cython
+from cpython.dict cimport PyDict_Update
 from cpython.object cimport PyObject, PyTypeObject
 
 from fastgraph._core.counters cimport EXECUTABLES, counters_add
@@ -55,6 +56,13 @@ cdef class Executable:
             raise GraphError("held=True is for work of `locked`")
 
 
+cdef int adopt(object holder, dict changes) except -1:
+    cdef dict held = holder.__dict__
+    cdef dict _before = dict(held)       # what goes is let go of at the end: that may run code
+    PyDict_Update(held, changes)
+    return 0
+
+
 cdef class Cell:
     """What all handles of one executable share: how to replay it when nothing is given.
 
@@ -70,6 +78,16 @@ cdef class Cell:
         """Let a replay that is given nothing be one run of `plain`; with None it is more."""
         self.plain = plain
 
+    def adopt(self, state, dict changes not None, Executable plain):
+        """Let `state` have these attributes, and a replay be what `set` says, in one step."""
+        adopt(state, changes)
+        self.plain = plain
+
+    @property
+    def n_caches(self):
+        """int: how many caches hold the graph."""
+        return self.n_caches
+
 
 @cython.auto_pickle(False)
 cdef class Handle:
@@ -81,6 +99,13 @@ cdef class Handle:
     def _share(self, Cell cell not None):
         """Replay what all handles with this cell replay."""
         self.cell = cell
+
+    def _give_up(self):
+        """Stand for no graph any longer."""
+        _state, _model = self._state, self._model    # let go of at the end: that may run code
+        self._state = None
+        self._model = None
+        self.cell = None
 
     @property
     def _token(self):

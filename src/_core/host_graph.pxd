@@ -53,7 +53,6 @@ cdef class HostGraph(Executable):
     cdef bint kept                           # nothing in a run looks at signals or gives the GIL up
     cdef list owners
     cdef readonly dict scalars               # (memory, offset) → the lasting value
-    cdef dict once                           # the values of the next run alone
     cdef uint64_t fault
     cdef object __weakref__
 

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_borrow
-from fastgraph._core.executable cimport Executable
+from fastgraph._core.executable cimport Executable, adopt
 from fastgraph._core.host_program cimport HostProgram, host_operand
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
@@ -74,36 +74,90 @@ cdef class HostGraph(Executable):
             self.active = False
             GraphLock_give(self.lock)
 
-    def set_scalars(self, dict values not None, bint once=False, bint held=False):
+    def set_scalars(self, dict values not None):
         """Give scalars other values.
 
         Parameters
         ----------
         values : dict of (int, int) to bytes
             Memory and offset of each, and its bytes.
-        once : bool, default False
-            Until `spend_scalars` alone.
 
         Raises
         ------
         GraphError
             There is no such scalar, or it has another size. Everything is as it was.
         """
-        for where, value in values.items():
-            if len(self.scalars.get(where, b"")) != len(value):
-                raise GraphError(f"there is no scalar of {len(value)} bytes at {where}")
-        HostGraph_enter(self, held)
+        check_values(self, values)
+        HostGraph_lock(self)
         try:
             write_values(self, values)
-            (self.once if once else self.scalars).update(values)
+            self.scalars.update(values)
         finally:
-            HostGraph_leave(self, held)
+            HostGraph_unlock(self)
 
-    def spend_scalars(self):
-        """Let the values that were set for one run go back; for work of `locked`."""
+    def set_values(self, dict places not None, dict scalars not None, state, dict changes not None):
+        """Put memories elsewhere, give scalars other values and let `state` know: all or nothing.
+
+        For work of `locked`.
+
+        Parameters
+        ----------
+        places : dict of int to (Block, int)
+            By memory: a block, which is kept alive, and a byte offset.
+        scalars : dict of (int, int) to bytes
+            As `set_scalars` has them.
+        state : object
+        changes : dict
+            Attributes of `state` from then on.
+
+        Raises
+        ------
+        GraphError
+            As `bind` and `set_scalars`.
+        """
         self.check_held()
-        write_lasting(self, self.once)
-        self.once.clear()
+        check_values(self, scalars)
+        check_places(self, places)
+        put_places(self, places)
+        write_values(self, scalars)
+        self.scalars.update(scalars)
+        adopt(state, changes)
+
+    def run_with(self, dict places not None, dict scalars not None, work, *args):
+        """Return ``work(*args)``, called while memories and scalars are what is given here.
+
+        For work of `locked`. They go back whatever is raised, and no signal comes between.
+
+        Parameters
+        ----------
+        places, scalars
+            As `set_values` has them.
+        work : callable
+        *args
+
+        Raises
+        ------
+        GraphError
+            As `set_values`; `work` was not called.
+        """
+        cdef dict before = {}
+        self.check_held()
+        check_values(self, scalars)
+        check_places(self, places)
+        for memory in places:
+            before[memory] = (self.owners[memory], <uintptr_t> self.bases[<size_t> memory])
+        self.active = True
+        try:
+            put_places(self, places)
+            write_values(self, scalars)
+            return work(*args)
+        finally:
+            self.active = False
+            for memory, (owner, base) in before.items():
+                self.bases[<size_t> memory] = <void *> <uintptr_t> base
+                self.owners[memory] = owner
+            self.moved = self.moved or len(before) > 0
+            write_lasting(self, scalars)
 
     def scalar_values(self):
         """Return the lasting values of scalars, by memory and offset."""
@@ -124,18 +178,10 @@ cdef class HostGraph(Executable):
         GraphError
             No such memory, or the block is too small for it. The binding stays as it was.
         """
-        records = self.program.record.memories
-        if not 0 <= memory < len(records):
-            raise GraphError(f"no memory has number {memory}; there are {len(records)}")
-        spec = records[memory]
-        if offset < 0 or offset + spec.nbytes > block.nbytes:
-            raise GraphError(
-                f"{spec.kind} {spec.name!r} needs {spec.nbytes} bytes; the block has "
-                f"{block.nbytes - offset} from byte {offset} on")
+        cdef dict places = {memory: (block, offset)}
+        check_places(self, places)
         HostGraph_enter(self, held)
-        self.bases[memory] = <void *> (block.ptr + <uintptr_t> offset)
-        self.owners[memory] = block
-        self.moved = True
+        put_places(self, places)
         HostGraph_leave(self, held)
 
     def bound(self, Py_ssize_t memory):
@@ -254,7 +300,6 @@ def instantiate(HostProgram program not None, dict bindings not None, uint32_t t
         block, offset = place if isinstance(place, tuple) else (place, 0)
         self.bind(memory, block, offset)
     self.scalars = {} if scalars is None else scalars
-    self.once = {}
     write_values(self, self.scalars)
     if lock is not None:
         self.lock = lock                 # only now: a run may hold it
@@ -267,6 +312,37 @@ cdef inline int HostGraph_settle(HostGraph self) except -1:
         HostGraph_check_bound(self)
         resolve(self)
         self.moved = False
+    return 0
+
+
+cdef int check_values(HostGraph self, dict values) except -1:
+    for where, value in values.items():
+        if len(self.scalars.get(where, b"")) != len(value):
+            raise GraphError(f"there is no scalar of {len(value)} bytes at {where}")
+    return 0
+
+
+cdef int check_places(HostGraph self, dict places) except -1:
+    cdef Block block
+    records = self.program.record.memories
+    for memory, (block, offset) in places.items():
+        if not 0 <= memory < len(records):
+            raise GraphError(f"no memory has number {memory}; there are {len(records)}")
+        spec = records[memory]
+        if offset < 0 or offset + spec.nbytes > block.nbytes:
+            raise GraphError(
+                f"{spec.kind} {spec.name!r} needs {spec.nbytes} bytes; the block has "
+                f"{block.nbytes - offset} from byte {offset} on")
+    return 0
+
+
+cdef int put_places(HostGraph self, dict places) except -1:
+    """Bind memories as checked. The lock is held."""
+    cdef Block block
+    for memory, (block, offset) in places.items():
+        self.bases[<size_t> memory] = <void *> (block.ptr + <uintptr_t> offset)
+        self.owners[memory] = block
+        self.moved = True
     return 0
 
 

@@ -2,20 +2,28 @@
 """What a cache of graphs holds, by key, and the way of `DeviceGraph.create` to it."""
 
 from collections import OrderedDict
+from threading import Lock
 
 cimport cython
 from cpython.object cimport PyCallable_Check
 from cpython.ref cimport PyObject
 
-from fastgraph._core.executable cimport Handle
+from fastgraph._core.executable cimport Cell, Handle
 from fastgraph._core.key cimport Key
 from fastgraph._core.keys cimport Key_compose
 
-from fastgraph.errors import InputError
+from fastgraph.errors import GraphError, InputError
 
 
 cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() nogil
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Flight:
+    """A build under way."""
 
 
 @cython.auto_pickle(False)
@@ -28,6 +36,8 @@ cdef class Shelf:
 
     def __cinit__(self):
         self._held = OrderedDict()
+        self.flights = {}
+        self.waiting = {}
 
     def _find(self, key):
         """Return the state of a key, now the one used last, or None; count that."""
@@ -38,6 +48,66 @@ cdef class Shelf:
             self._misses += 1
         return state
 
+    def _get_or_build(self, Key key not None, build):
+        """Return the state of a key; who misses it first builds it, others wait for that.
+
+        An interrupt is raised in `build` or in waiting alone, so none leaves a key behind that
+        nobody builds any more.
+
+        Parameters
+        ----------
+        key : Key
+        build : callable
+            Makes the state.
+
+        Raises
+        ------
+        GraphError
+            The build is under way in this very thread, or waits for it.
+        Exception
+            What the build raised, in whichever thread.
+        """
+        cdef Flight flight
+        cdef unsigned long me = PyThread_get_thread_ident()
+        while True:
+            state = self._find(key)
+            if state is not None:
+                return state
+            flight = self.flights.get(key)
+            if flight is None:
+                return fly(self, key, me, build)
+            check_no_circle(self, flight, me)
+            self.waiting[me] = flight
+            try:
+                with flight.over:
+                    pass
+            finally:
+                del self.waiting[me]
+            if flight.state is not None:
+                return flight.state
+            if isinstance(flight.error, Exception):
+                raise flight.error
+            # That thread was interrupted, which is no reason for this one to stop.
+
+    # An entry and what is counted of it change in one step, without Python code: an interrupt
+    # comes before or after.
+
+    def _put(self, Key key not None, state, Py_ssize_t nbytes):
+        """Hold the state of a key that is not there."""
+        cdef Cell cell = state.cell
+        self._held[key] = state
+        cell.n_caches += 1
+        self._nbytes += nbytes
+
+    def _drop(self, Key key not None, Py_ssize_t nbytes, bint evicted=False):
+        """Let go of the state of a key."""
+        state = self._held[key]
+        cdef Cell cell = state.cell
+        del self._held[key]
+        cell.n_caches -= 1
+        self._nbytes -= nbytes
+        self._evictions += evicted
+
 
 cdef object find(Shelf self, Key key):
     cdef PyObject *found = PyDict_GetItemWithError(self._held, key)
@@ -47,6 +117,36 @@ cdef object find(Shelf self, Key key):
     self._hits += 1
     self._held.move_to_end(key)
     return state
+
+
+cdef object fly(Shelf self, Key key, unsigned long me, build):
+    """Build the state of a key, and let who waits for it go on whatever comes of that."""
+    cdef Flight flight = Flight.__new__(Flight)
+    flight.thread = me
+    flight.over = Lock()
+    flight.over.acquire()
+    self.flights[key] = flight
+    self._builds += 1
+    try:
+        flight.state = build()
+        self._insert(key, flight.state)
+        return flight.state
+    except BaseException as error:
+        flight.error = error
+        raise
+    finally:
+        del self.flights[key]
+        flight.over.release()
+
+
+cdef int check_no_circle(Shelf self, Flight flight, unsigned long me) except -1:
+    while flight is not None:
+        if flight.thread == me:
+            raise GraphError(
+                "the build of this key is under way in this thread, or waits for it; a build "
+                "cannot create the graph that it is building")
+        flight = self.waiting.get(flight.thread)
+    return 0
 
 
 def hit(type kind not None, shelf, context, str device not None, build, tuple inputs not None,

@@ -55,6 +55,9 @@ cdef int CudaDevice_drain(CudaDevice self) except -1
 
 cdef Stream Stream_create(CudaDevice device, int priority)
 cdef Stream Stream_borrow(CudaDevice device, uintptr_t handle, object owner)
+# Let what is put here from now on wait for what is on another library's CUstream, and the reverse.
+cdef int Stream_follow(Stream self, uintptr_t handle) except -1
+cdef int Stream_precede(Stream self, uintptr_t handle) except -1
 cdef int Stream_link(Stream self) except -1
 cdef int Stream_wait(Stream self, bint expect_long) except -1
 cdef int Stream_see(Stream self, uint64_t marks) except -1

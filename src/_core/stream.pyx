@@ -8,32 +8,18 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from fastgraph._core.counters cimport EVENTS, STREAMS, counters_add
 from fastgraph._core.driver cimport (
-    context_memory, context_priorities, context_retain, device_attribute, device_name,
+    context_memory, context_priorities, context_retain, device_attributes, device_name,
     driver_check, driver_idle, driver_is_poisoned, driver_start, event_create, event_destroy,
     event_elapsed, event_query, event_record, peer_enable, peer_possible, stream_capturing,
     stream_context, stream_create, stream_destroy, stream_query, stream_wait_event)
 from fastgraph._core.waiting cimport settle, wait_event
 
+from fastgraph._core.checks import check_handle, handle_of
 from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
 
 
 # Streams that the driver makes; which context they are of depends on the calling thread.
 cdef uintptr_t LAST_BUILTIN = 2
-
-# The driver's numbers (CUdevice_attribute) of its names.
-cdef dict ATTRIBUTES = {
-    "max_threads_per_block": 1, "max_block_dim_x": 2, "max_block_dim_y": 3, "max_block_dim_z": 4,
-    "max_grid_dim_x": 5, "max_grid_dim_y": 6, "max_grid_dim_z": 7, "max_shared_memory_per_block": 8,
-    "total_constant_memory": 9, "warp_size": 10, "max_registers_per_block": 12, "clock_rate": 13,
-    "multiprocessor_count": 16, "integrated": 18, "concurrent_kernels": 31, "ecc_enabled": 32,
-    "memory_clock_rate": 36, "global_memory_bus_width": 37, "l2_cache_size": 38,
-    "max_threads_per_multiprocessor": 39, "async_engine_count": 40, "compute_capability_major": 75,
-    "compute_capability_minor": 76, "max_shared_memory_per_multiprocessor": 81,
-    "max_registers_per_multiprocessor": 82, "cooperative_launch": 95,
-    "max_shared_memory_per_block_optin": 97, "max_blocks_per_multiprocessor": 106,
-    "max_persisting_l2_cache_size": 108, "reserved_shared_memory_per_block": 111,
-    "cluster_launch": 120,
-}
 
 cdef dict _devices = {}
 cdef Py_ssize_t _host_functions = 0
@@ -81,18 +67,14 @@ cdef class CudaDevice:
 
         Sizes are bytes, clock rates kHz, the width of the bus bits.
         """
-        if self.numbers is None:
-            self.numbers = {
-                name: device_attribute(self.ordinal, number) for name, number in ATTRIBUTES.items()}
-        return dict(self.numbers)
+        return dict(CudaDevice_numbers(self))
 
     def attribute(self, str name not None):
         """Return one of `attributes`; InputError where there is none of that name."""
-        if name not in ATTRIBUTES:
-            raise InputError(f"there is no attribute {name!r}; there are {', '.join(ATTRIBUTES)}")
-        if self.numbers is None:
-            self.attributes
-        return self.numbers[name]
+        cdef dict numbers = CudaDevice_numbers(self)
+        if name not in numbers:
+            raise InputError(f"there is no attribute {name!r}; there are {', '.join(numbers)}")
+        return numbers[name]
 
     @property
     def memory_info(self):
@@ -155,6 +137,12 @@ cpdef CudaDevice cuda_device(int ordinal):
         self.context = context_retain(ordinal)
         _devices.setdefault(ordinal, self)
     return _devices[ordinal]
+
+
+cdef dict CudaDevice_numbers(CudaDevice self):
+    if self.numbers is None:
+        self.numbers = device_attributes(self.ordinal)
+    return self.numbers
 
 
 cdef uintptr_t CudaDevice_event(CudaDevice self) except 0:
@@ -291,17 +279,18 @@ cdef class Stream:
         self.handle = 0
         self.before = self.after = NULL
 
-    def __init__(self, CudaDevice device not None, int priority=0):
+    def __init__(self, CudaDevice device not None, priority=0):
         cdef int lowest = 0
         cdef int highest = 0
         if self.device is not None:
             raise TypeError("a stream is made once")
         context_priorities(device.context, &lowest, &highest)
-        if not highest <= priority <= lowest:
+        if (not isinstance(priority, int) or isinstance(priority, bool)
+                or not highest <= int.__pos__(priority) <= lowest):
             raise InputError(
                 f"streams of {device!r} have priorities from {highest} (first) to {lowest}, "
-                f"not {priority}")
-        Stream_open(self, device, priority)
+                f"not {priority!r}")
+        Stream_open(self, device, int.__pos__(priority))
 
     def __dealloc__(self):
         cdef uintptr_t context, handle
@@ -320,13 +309,14 @@ cdef class Stream:
             warnings.warn(f"a stream was not destroyed: {error}", FastGraphWarning, stacklevel=1)
 
     @staticmethod
-    def borrow(uintptr_t handle, owner, CudaDevice device=None):
+    def borrow(handle, owner, CudaDevice device=None):
         """Return a stream that stands for one of another library.
 
         Parameters
         ----------
         handle : int
-            Its CUstream.
+            Its CUstream. 0 and 1 are the legacy stream, which takes no two copies at once. Not 2,
+            the per-thread stream: it is another one in each thread.
         owner : object
             Kept alive as long as this one; what keeps the handle good.
         device : CudaDevice, optional
@@ -335,24 +325,25 @@ cdef class Stream:
         Raises
         ------
         InputError
-            There is no owner, or the stream is not of the device.
+            There is no owner, the stream is not of the device, or `handle` is none.
         """
+        cdef uintptr_t number = check_handle(handle)
         if owner is None:
             raise InputError("a borrowed stream needs an owner to keep its handle good")
         if device is None:
-            if handle <= LAST_BUILTIN:
-                raise InputError(f"stream {handle} is there on each device: name the device")
+            if number <= LAST_BUILTIN:
+                raise InputError(f"stream {number} is there on each device: name the device")
             driver_start()
-            context = stream_context(0, handle)
+            context = stream_context(0, number)
             known = [found for found in _devices.values()
                      if (<CudaDevice> found).context == context]
             if not known:
                 raise InputError("the stream is of no device that was opened here")
             device = known[0]
-        elif handle > LAST_BUILTIN and stream_context(device.context, handle) != device.context:
+        elif number > LAST_BUILTIN and stream_context(device.context, number) != device.context:
             raise InputError(f"the stream is of another device than {device!r}, or of a context "
                              "that is not the device's primary one")
-        return Stream_borrow(device, handle, owner)
+        return Stream_borrow(device, number, owner)
 
     @property
     def borrowed(self):
@@ -428,16 +419,14 @@ cdef class Stream:
         GraphError
             That stream is being captured: what is on it will not be done.
         """
-        if handle != self.handle:
-            order_raw(self.device, handle, self.handle, handle)
+        Stream_follow(self, handle)
 
     def precede(self, uintptr_t handle):
         """Let what is put on another library's CUstream from now on wait for what is here now.
 
         Parameters and errors are those of `follow`.
         """
-        if handle != self.handle:
-            order_raw(self.device, self.handle, handle, handle)
+        Stream_precede(self, handle)
 
     def __repr__(self):
         kind = "borrowed stream" if self.owner is not None else "stream"
@@ -484,21 +473,15 @@ def as_stream(stream, CudaDevice device not None):
         if (<Stream> stream).device is not device:
             raise InputError(f"{stream!r} is not of {device!r}")
         return stream
-    if isinstance(stream, int):
-        raise InputError(
-            f"a stream's number ({stream:#x}) does not keep it alive: give the stream itself, or "
-            "Stream.borrow(handle, owner)")
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        answer = protocol() if callable(protocol) else protocol
-        if not (isinstance(answer, tuple) and len(answer) == 2 and answer[0] == 0):
-            raise InputError(
-                f"__cuda_stream__ of {stream!r} gives {answer!r}; (0, handle) is known")
-        return Stream.borrow(answer[1], stream, device)
-    handle = getattr(stream, "cuda_stream", None)
-    if isinstance(handle, int):
-        return Stream.borrow(handle, stream, device)
-    raise InputError(f"{stream!r} is no stream: it has no __cuda_stream__")
+    return Stream.borrow(handle_of(stream), stream, device)
+
+
+cdef int Stream_follow(Stream self, uintptr_t handle) except -1:
+    return 0 if handle == self.handle else order_raw(self.device, handle, self.handle, handle)
+
+
+cdef int Stream_precede(Stream self, uintptr_t handle) except -1:
+    return 0 if handle == self.handle else order_raw(self.device, self.handle, handle, handle)
 
 
 cdef int Stream_link(Stream self) except -1:

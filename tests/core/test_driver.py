@@ -114,8 +114,10 @@ def test_errors_name_call_code_and_device(fake, gpu, memory, streams):
     assert caught.value.asked == 123
     assert 0 < caught.value.available <= gpu.memory_info[1]
     fake.fail("cuMemHostAlloc", 800)
-    with pytest.raises(fg.DriverError, match=r"a host function .* must not call the device"):
+    with pytest.raises(fg.GraphError, match=r"host function .* must not use the device") as caught:
         memory.allocate_pinned(gpu, 1)
+    assert isinstance(caught.value, fg.DriverError)
+    assert caught.value.code == 800
 
 
 def test_the_current_context_stays(fake, gpu, memory, streams):

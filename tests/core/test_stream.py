@@ -98,6 +98,53 @@ def test_no_streams(gpu, streams, bad, words):
         streams.as_stream(bad, gpu)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        5,
+        None,
+        (),
+        (0,),
+        (1, 8),
+        (0, "a"),
+        (0, -1),
+        (0, 2**64),
+        (0, 1.5),
+        (0, True),
+        ("0", 8),
+        [0, 8],
+    ],
+)
+def test_answers_that_name_no_stream(gpu, streams, answer):
+    bad = type("Bad", (), {"__cuda_stream__": lambda self: answer})()
+    with pytest.raises(fg.InputError, match=r"__cuda_stream__ of .* gives"):
+        streams.as_stream(bad, gpu)
+
+
+@pytest.mark.parametrize("handle", [None, "a", -1, 2**64, 1.5, True])
+def test_handles_that_are_none(gpu, streams, handle):
+    with pytest.raises(fg.InputError, match="number of a CUstream"):
+        streams.Stream.borrow(handle, gpu, gpu)
+
+
+@pytest.mark.parametrize("priority", [10**30, -(10**30), 1.5, "a", None, True])
+def test_priorities_that_are_none(gpu, streams, priority):
+    with pytest.raises(fg.InputError, match="have priorities from"):
+        streams.Stream(gpu, priority)
+
+
+def test_the_stream_of_a_thread_is_not_borrowed(gpu, streams):
+    for give in (
+        lambda: streams.Stream.borrow(2, gpu, gpu),
+        lambda: streams.Stream.borrow(2, gpu),
+        lambda: streams.as_stream(Torch(2), gpu),
+        lambda: streams.as_stream(Foreign(2), gpu),
+    ):
+        with pytest.raises(fg.InputError, match=r"stream 2 is cudaStreamPerThread, .* of your own"):
+            give()
+    assert streams.as_stream(Torch(1), gpu).handle == 1
+
+
 def test_borrowing_needs_an_owner_and_a_device(gpu, streams):
     stream = streams.Stream(gpu)
     with pytest.raises(fg.InputError, match="needs an owner"):

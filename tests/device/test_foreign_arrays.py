@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastgraph as fg
-from fastgraph.device.foreign import as_array
+from fastgraph.device.foreign import as_array, as_buffer
 
 
 class Dlpack:
@@ -154,6 +154,70 @@ def test_what_is_no_array(ctx):
     else:  # memory of the device
         fg.DeviceGraph.create(ctx, lambda b: b.add_memset(Dlpack(data), 1.0)).replay()
         assert data.tolist() == [1] * 4
+
+
+ODD = [
+    np.array([object()]),
+    np.array(["a"]),
+    np.array([b"a"]),
+    np.array(["2026-01-01"], "M8[D]"),
+    np.array([1], "m8[s]"),
+    np.zeros(2, [("a", "f4")]),
+    np.zeros(2, ">f4"),
+    np.zeros(2, "longdouble"),
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda x: x.dtype.str)
+def test_elements_that_are_no_numbers_of_ours(ctx, odd):
+    with pytest.raises(fg.InputError, match=r"ndarray: dtype .* (is|has)"):
+        as_buffer(odd, "cpu")
+    with pytest.raises(fg.InputError, match="dtype"):
+        fg.DeviceGraph.create(ctx, lambda b, x: b.add_output(x), odd)
+    with pytest.raises(fg.InputError, match="dtype"):
+        fg.DeviceGraph.create(ctx, lambda b: b.add_copy(odd, odd))
+    x = ctx.create_buffer(odd.shape)
+    with pytest.raises(fg.InputError):
+        ctx.copy(x, odd)
+    with pytest.raises(fg.InputError, match="dtype"):
+        ctx.to_device(odd)
+    with pytest.raises(fg.InputError):
+        fg.DeviceGraph.create(ctx, lambda b: b.add_output(x)).run(out=[odd])
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:", "cuda:-1", ""])
+def test_devices_that_are_none(device):
+    with pytest.raises(fg.InputError, match="there is no device"):
+        as_buffer(Dlpack(np.zeros(4, "f4")), device)
+
+
+class Places(Dlpack):
+    """A tensor whose device is what is given."""
+
+    def __init__(self, data, place):
+        super().__init__(data)
+        self.place = place
+
+    def __dlpack_device__(self):
+        if self.place is KeyError:
+            raise KeyError("place")
+        return self.place
+
+
+@pytest.mark.parametrize(
+    "place", ["ab", 5, None, (1,), (1, 2, 3), (None, 0), KeyError, (2**70, 0), (1e400, 0)]
+)
+def test_places_that_are_none(ctx, place):
+    x, bad = ctx.create_buffer(4), Places(np.zeros(4, "f4"), place)
+    for act in (
+        lambda: fg.DeviceGraph.create(ctx, lambda b, x: b.add_output(x), bad),
+        lambda: ctx.copy(x, bad),
+        lambda: ctx.memset(bad, 1.0),
+        lambda: fg.InPlace(bad),
+        lambda: ctx.to_device(bad),
+    ):
+        with pytest.raises(fg.InputError, match="this Places"):
+            act()
 
 
 def test_what_lies_on_another_device(ctx):

@@ -313,6 +313,43 @@ def test_foreign_and_forged_nodes(ctx):
         )
 
 
+def test_nodes_of_other_graphs(ctx):
+    x, kept = ctx.create_buffer(4), []
+
+    def first(b):
+        kept.append(b.add_memset(x, 1.0, name="set"))
+
+    def second(b):
+        b.add_memset(x, 2.0, name="set")
+
+    own, other = (fg.DeviceGraph.create(ctx, build) for build in (first, second))
+    with pytest.raises(fg.GraphError, match=r"another graph, the graph of .*first, .* of .*second"):
+        other.update(kept[0], value=7.0)
+    assert other.stats.updates == 0
+    for graph in (own, own.clone(), own.clone().clone(), copy.copy(own)):
+        graph.update(kept[0], value=7.0)
+        x.copy_from(np.zeros(4, "f4"))
+        graph.replay()
+        assert x.numpy()[0] == 7
+    for node in (0, (0,), "set"):
+        other.update(node, value=8.0)
+    other.replay()
+    assert x.numpy()[0] == 8
+
+
+def test_nodes_of_graphs_that_were_recorded_again(ctx):
+    x, kept, cache = ctx.create_buffer(4), [], fg.DeviceGraphCache()
+
+    def build(b, kept=kept):
+        kept.append(b.add_memset(x, 1.0))
+
+    for _ in range(2):
+        graph = fg.DeviceGraph.create(ctx, build, cache=cache, check=True).clone()
+    assert len(kept) > 1
+    for node in kept:
+        graph.update(node, value=2.0)
+
+
 def test_foreign_scratch(ctx):
     kept = []
     build_one(ctx, lambda b: kept.append(b.create_buffer(4)))

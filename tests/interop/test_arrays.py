@@ -363,6 +363,99 @@ def test_arrays_that_cannot_be_taken(cuda, stand_ins):
     assert fg.InPlace(Interface(other)).buffer.device == "cuda:1"
 
 
+class Odd:
+    """An object whose ``__cuda_array_interface__`` is what is given."""
+
+    def __init__(self, interface):
+        self.interface = interface
+
+    @property
+    def __cuda_array_interface__(self):
+        if self.interface in (RuntimeError, KeyError):
+            raise self.interface("no")
+        return self.interface
+
+
+@pytest.mark.fake
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"typestr": x} for x in ("zz", None, 5, "|O", ">f4", "<U1", "|V4")),
+        *({"shape": x} for x in ((2**62, 4), (-1,), 5, ("a",), (1.5,), None)),
+        *({"data": x} for x in (None, 5, ("a", False), (-1, False), (2**64, False), (1,))),
+        *({"strides": x} for x in (5, (1, 2, 3), ("a",))),
+        *({"version": x} for x in (None, "3")),
+        *({"stream": x} for x in (0, -1, "a", 2**64, 1.5)),
+        {"mask": 1},
+    ],
+    ids=str,
+)
+def test_interfaces_that_tell_nonsense(cuda, changes):
+    x = cuda.create_buffer(4)
+    told = {**x.__cuda_array_interface__, "version": 3, **changes}
+    refuse(cuda, x, Odd(told))
+
+
+@pytest.mark.fake
+@pytest.mark.parametrize("told", [5, "text", [], {}, {"shape": (4,)}, RuntimeError, KeyError])
+def test_interfaces_that_are_none(cuda, told):
+    refuse(cuda, cuda.create_buffer(4), Odd(told))
+
+
+def refuse(cuda, x, bad):
+    graph = fg.DeviceGraph.create(cuda, passed_on, x)
+    for act in (
+        lambda: cuda.copy(x, bad),
+        lambda: cuda.memset(bad, 1.0),
+        lambda: graph.run(bad),
+        lambda: fg.DeviceGraph.create(cuda, lambda b: b.add_copy(x, bad)),
+        lambda: fg.InPlace(bad),
+    ):
+        with pytest.raises(fg.InputError):
+            act()
+
+
+@pytest.mark.fake
+@pytest.mark.parametrize("kind", [Dlpack, Interface, Tensor, Ndarray])
+def test_arrays_of_the_device_are_kernel_arguments(cuda, cuda_kernels, stand_ins, kind):
+    x, y = cuda.to_device(np.arange(N, dtype="f4")), cuda.create_buffer(N)
+    given, out = kind(x), kind(y)
+    kept = [weakref.ref(given), weakref.ref(out)]
+    options = {"grid_dim": 1, "block_dim": N}
+
+    def build(b, given=given, out=out):
+        b.add_function(cuda_kernels.add, out, given, given, N, **options, name="add")
+
+    graph = fg.DeviceGraph.create(cuda, build)
+    del given, out, build
+    gc.collect()
+    graph.replay()
+    assert (y.numpy() == 2 * np.arange(N)).all()
+    # By DLPack the array itself may go, for its bytes are its capsule's.
+    assert kind is not Interface or all(ref() is not None for ref in kept)
+    z = cuda.create_buffer(N)
+    graph.update("add", args=(kind(y), kind(z), kind(x), N))
+    graph.replay()
+    assert (y.numpy() == np.arange(N)).all()
+    cuda.launch(cuda_kernels.add, kind(z), kind(x), kind(y), N, **options)
+    assert (z.numpy() == 2 * np.arange(N)).all()
+    # Nothing is kept once the graph lets go of it.
+    graph.close()
+    gc.collect()
+    assert all(ref() is None for ref in kept)
+
+
+@pytest.mark.fake
+def test_work_on_the_stream_of_this_thread_is_waited_for(cuda):
+    x = cuda.create_buffer(4)
+    given = Interface(x, stream=2)
+    graph = fg.DeviceGraph.create(cuda, passed_on, x)
+    graph.run(given)
+    assert fg.InPlace(given).buffer.ptr == x.ptr
+    with pytest.raises(fg.InputError, match="cudaStreamPerThread"):
+        graph.replay(stream=type("Theirs", (), {"__cuda_stream__": lambda self: (0, 2)})())
+
+
 @pytest.mark.fake
 def test_a_captured_stream_is_not_waited_for(cuda, stand_ins):
     binding = pytest.importorskip("cuda.bindings.driver")

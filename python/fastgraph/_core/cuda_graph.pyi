@@ -1,27 +1,21 @@
-import logging
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from fastgraph._core.buffer import Block
-from fastgraph._core.executable import Executable
+from fastgraph._core.cuda_bound import Bound
 from fastgraph._core.lock import GraphLock
 from fastgraph._core.record import Record
 from fastgraph._core.stream import CudaDevice, LastUse, Stream
 
-LOGGER: logging.Logger
+_T = TypeVar("_T")
+
 POSTPONED: list[CudaGraph]
 
-class CudaGraph(Executable):
+class CudaGraph(Bound):
     @property
     def stream(self) -> Stream: ...
     @property
     def last_use(self) -> LastUse: ...
-    @property
-    def device(self) -> CudaDevice: ...
-    @property
-    def record(self) -> Record: ...
-    @property
-    def rebuilds(self) -> int: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -43,7 +37,20 @@ class CudaGraph(Executable):
     def set_scalars(
         self, values: dict[tuple[int, int], bytes], once: bool = False, held: bool = False
     ) -> None: ...
-    def spend_scalars(self) -> None: ...
+    def set_values(
+        self,
+        places: dict[int, tuple[Block, int]],
+        scalars: dict[tuple[int, int], bytes],
+        state: object,
+        changes: dict[str, Any],
+    ) -> None: ...
+    def run_with(
+        self,
+        places: dict[int, tuple[Block, int]],
+        scalars: dict[tuple[int, int], bytes],
+        work: Callable[..., _T],
+        *args: Any,
+    ) -> _T: ...
     def scalar_values(self, now: bool = False) -> dict[tuple[int, int], bytes]: ...
     def rebind(self, memory: int, block: Block, offset: int = 0, held: bool = False) -> None: ...
     def bound(self, memory: int) -> tuple[Block, int] | None: ...
@@ -52,6 +59,8 @@ class CudaGraph(Executable):
         record: Record,
         blocks: Sequence[Block | tuple[Block, int] | None],
         held: bool = False,
+        state: object = None,
+        changes: dict[str, Any] | None = None,
     ) -> None: ...
     def set_enabled(self, node: int, enabled: bool, held: bool = False) -> None: ...
     def run_subset(self, nodes: Iterable[int], held: bool = False) -> None: ...

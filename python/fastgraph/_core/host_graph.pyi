@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from fastgraph._core.buffer import Block
 from fastgraph._core.executable import Executable
@@ -19,10 +19,21 @@ class HostGraph(Executable):
     def scalars(self) -> dict[tuple[int, int], bytes]: ...
     @property
     def parallel(self) -> bool: ...
-    def set_scalars(
-        self, values: dict[tuple[int, int], bytes], once: bool = False, held: bool = False
+    def set_scalars(self, values: dict[tuple[int, int], bytes]) -> None: ...
+    def set_values(
+        self,
+        places: dict[int, tuple[Block, int]],
+        scalars: dict[tuple[int, int], bytes],
+        state: object,
+        changes: dict[str, Any],
     ) -> None: ...
-    def spend_scalars(self) -> None: ...
+    def run_with(
+        self,
+        places: dict[int, tuple[Block, int]],
+        scalars: dict[tuple[int, int], bytes],
+        work: Callable[..., _T],
+        *args: Any,
+    ) -> _T: ...
     def scalar_values(self) -> dict[tuple[int, int], bytes]: ...
     def bind(self, memory: int, block: Block, offset: int = 0, held: bool = False) -> None: ...
     def bound(self, memory: int) -> Block | None: ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastgraph.device.backend import PlaceMaker
-from fastgraph.device.foreign import is_foreign
+from fastgraph.device.foreign import bare, is_foreign
 from fastgraph.device.pending import Access, Scalar
 from fastgraph.device.values import pattern
 from fastgraph.errors import InputError
@@ -143,6 +143,8 @@ def _check_opaque(where: str, parameter: Parameter, value: Any) -> Any:
     known = f"{where}: {size} bytes, {what}"
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"{where}: {value!r} is masked, so it has no value")
+    if isinstance(value, np.ndarray):
+        value = bare(value)
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         dtype = value.dtype
         if dtype.itemsize != size or dtype.kind not in PLAIN_KINDS or dtype.hasobject:
@@ -156,7 +158,9 @@ def _check_opaque(where: str, parameter: Parameter, value: Any) -> Any:
         return value
     if parameter.is_integer and isinstance(value, int) and (type(value) is int or size == 1):
         assert size is not None
-        # Such a number is the same bytes with and without a sign.
+        # The number itself, for a subclass may compare as it likes; such a one is the same bytes
+        # with and without a sign.
+        value = int.__pos__(value)
         if 0 <= value < 1 << (8 * size - 1):
             return np.array(value, f"u{size}")
         raise InputError(
@@ -164,6 +168,11 @@ def _check_opaque(where: str, parameter: Parameter, value: Any) -> Any:
         )
     if not parameter.is_integer and size == POINTER_BYTES and _looks_like_buffer(value):
         return value
+    if isinstance(value, np.ndarray):
+        raise InputError(
+            f"{known}; an array of shape {value.shape} is no value of it"
+            + ("; its one element is x.reshape(())" if value.size == 1 else "")
+        )
     raise InputError(
         f"{known}; a NumPy scalar of that size is needed"
         f"{' or a buffer' if size == POINTER_BYTES and not parameter.is_integer else ''}, "

@@ -24,6 +24,7 @@ from fastgraph.device.nodes import (
     memset_work,
 )
 from fastgraph.device.pending import (
+    Family,
     Node,
     Pending,
     PointerSlot,
@@ -60,10 +61,15 @@ class DeviceGraphBuilder(Gatherer):
 
     _path: tuple[int, ...] = ()  # of a body: ids and bodies that lead to it
 
-    def __init__(self, context: DeviceContext, outer: DeviceGraphBuilder | None = None) -> None:
+    def __init__(
+        self,
+        context: DeviceContext,
+        outer: DeviceGraphBuilder | None = None,
+        family: Family | None = None,
+    ) -> None:
         self.context = context
         self._device = context.device
-        self._shared: Shared = Shared(context.device) if outer is None else outer._shared
+        self._shared: Shared = Shared(context.device, family) if outer is None else outer._shared
         self._in_body = outer is not None
 
     @property

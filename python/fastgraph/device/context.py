@@ -14,7 +14,7 @@ from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph.device.backend import Backend, LaunchOptions
 from fastgraph.device.devices import best_device, open_device
-from fastgraph.device.foreign import as_buffer, as_taken, is_foreign, settle
+from fastgraph.device.foreign import as_buffer, as_taken, bare, is_foreign, settle
 from fastgraph.device.kernel import Declared
 from fastgraph.device.nodes import as_place
 from fastgraph.device.pending import Scalar
@@ -111,7 +111,7 @@ class DeviceContext:
         Parameters
         ----------
         priority : int, default 0
-            Lower goes first; cut to what the device has.
+            Lower goes first; the device has few, and InputError says which.
 
         Examples
         --------
@@ -351,8 +351,10 @@ class DeviceContext:
         if isinstance(target, np.ndarray) and not target.flags.writeable:
             raise InputError("copy: the destination is read-only")
         if target.nbytes:
-            self._backend.copy(target, source, self._stream)
-            settle((dst, src), self._stream)
+            try:
+                self._backend.copy(target, source, self._stream)
+            finally:  # also where an interrupt comes between: the copy may be enqueued
+                settle((dst, src), self._stream)
 
     def memset(self, dst: Any, value: Any) -> None:
         """Set every element of `dst` to `value`.
@@ -513,7 +515,9 @@ class DeviceContext:
     def _place(self, value: Any, what: str, written: bool) -> Any:
         if isinstance(value, np.ma.MaskedArray):
             raise InputError(f"{what} a buffer or an array: there is no place for a mask")
-        if not isinstance(value, Buffer | np.ndarray):
+        if isinstance(value, np.ndarray):
+            value = bare(value)
+        elif not isinstance(value, Buffer):
             try:
                 value = as_buffer(value, self.device, self._stream, readonly=not written)
             except InputError as error:

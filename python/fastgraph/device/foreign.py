@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.dlpack import Tensor
 from fastgraph.device.libraries import HOST, Live, named_dtype, ordinal_of, reader_of
+from fastgraph.device.values import check_element, check_shape
 from fastgraph.errors import InputError
 
 __all__ = [
-    "as_array", "as_buffer", "as_located", "as_taken", "describe", "is_foreign", "settle",
+    "as_array", "as_buffer", "as_located", "as_taken", "bare", "describe", "is_foreign", "settle",
     "to_read",
 ]  # fmt: skip
 
@@ -27,9 +29,13 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 # The newest DLPack that is read; its successors of the same major number are read as well.
 DLPACK_VERSION = (1, 0)
-LEGACY_STREAM = 1
+# The legacy stream, and the one that is another in each thread.
+LEGACY_STREAM, THREAD_STREAM = 1, 2
 # What other libraries' methods raise, and NumPy about what they return.
-UNREADABLE = (AttributeError, BufferError, OverflowError, RuntimeError, TypeError, ValueError)
+UNREADABLE = (
+    *(AttributeError, BufferError, LookupError, OverflowError, RuntimeError, TypeError),
+    ValueError,
+)
 # What is no array: ours are known, and text and numbers have bytes, too.
 NOT_FOREIGN = (Buffer, np.ndarray, bytes, str, np.generic, int, float)
 # What DLPack is given where nobody is to wait for anything.
@@ -41,7 +47,19 @@ def is_foreign(x: object) -> bool:
     if isinstance(x, NOT_FOREIGN):
         return False
     ways = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
-    return any(hasattr(x, way) for way in ways) or _memory(x) is not None
+    return any(_says(x, way) for way in ways) or _memory(x) is not None
+
+
+def _says(x: object, way: str) -> bool:
+    try:
+        return hasattr(x, way)
+    except UNREADABLE:
+        return True  # and why it cannot be read is told when it is
+
+
+def bare(x: _Array) -> _Array:
+    """Return an ndarray as NumPy itself has it, whatever a subclass says of its shape or dtype."""
+    return x if type(x) is np.ndarray else np.asarray(x)
 
 
 def as_array(x: Any) -> Buffer | _Array:
@@ -77,8 +95,8 @@ def as_buffer(
     Raises
     ------
     InputError
-        `x` is no array, is on another device, is not dense, has a dtype without a name in NumPy or
-        ml_dtypes, or may not be written.
+        `x` is no array, is on another device, is not dense, or may not be written; its dtype has
+        no name in NumPy or ml_dtypes, is byte-swapped, or is of objects, text or times.
 
     Examples
     --------
@@ -88,21 +106,24 @@ def as_buffer(
     >>> as_buffer(x, "cpu") is x
     True
     """
+    ordinal_of(device)  # InputError where it names none
     if isinstance(x, Buffer):
         if x.device != device and not x.host_visible:
             raise InputError(f"{x!r} is not on {device}")
         return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError(f"{_named(x)} is masked; there is no place for its mask")
     if isinstance(x, np.ndarray):
-        return _checked(x, readonly)
+        return _checked(bare(x), readonly, x)
     if _has_dlpack(x):
         if readonly and (reader := reader_of(x)) is not None:
             x = reader.bare(x)
         return _from_dlpack(x, device, stream, readonly)
-    interface = getattr(x, "__cuda_array_interface__", None)
+    interface = _interface(x)
     if interface is not None:
         return _from_interface(x, interface, device, stream, readonly)
     if is_foreign(x):
-        return _checked(_host_view(x), readonly)
+        return _checked(_host_view(x), readonly, x)
     raise InputError(
         f"a {type(x).__name__} is no array: it has neither __dlpack__ nor __array_interface__ nor "
         "__cuda_array_interface__ nor the buffer protocol"
@@ -140,9 +161,9 @@ def describe(x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if reader is not None:
         return reader.describe(x)
     if not _has_dlpack(x):
-        interface = getattr(x, "__cuda_array_interface__", None)
+        interface = _interface(x)
         if interface is not None:
-            return tuple(interface["shape"]), np.dtype(interface["typestr"])
+            return interface.shape, interface.dtype
         array = _host_view(x)
         return array.shape, array.dtype
     kind, number = _dlpack_device(x)
@@ -208,11 +229,11 @@ def _device_of(x: Any) -> str:
     if _has_dlpack(x):
         kind, number = _dlpack_device(x)
         return f"cuda:{number}" if kind in (CUDA, CUDA_MANAGED) else "cpu"
-    interface = getattr(x, "__cuda_array_interface__", None)
+    interface = _interface(x)
     if interface is None:
         return "cpu"
     _, memory = _cuda_modules()
-    number = memory.device_of(interface["data"][0] or 0)
+    number = memory.device_of(interface.ptr)
     return "cuda:0" if number is None else f"cuda:{number}"
 
 
@@ -234,14 +255,13 @@ def _from_dlpack(x: Any, device: str, stream: Any, readonly: bool) -> Buffer | _
     if kind == CUDA_HOST:
         tensor = Tensor(_capsule(x))
     else:
-        order = streams.Stream(gpu) if stream is None else stream
+        order = streams.Stream(gpu) if stream is None else streams.as_stream(stream, gpu)
         tensor = Tensor(_capsule(x, stream=order.handle))
         if stream is None:
             order.synchronize()
     _check_readonly(x, tensor.readonly, readonly)
     dtype = named_dtype(tensor.dtype)
-    nbytes = math.prod(tensor.shape) * dtype.itemsize
-    block = memory.borrow(gpu, tensor.ptr, nbytes, tensor)
+    block = memory.borrow(gpu, tensor.ptr, _nbytes(tensor.shape, dtype), tensor)
     return buffer.view(block, 0, tensor.shape, dtype, device)
 
 
@@ -266,16 +286,16 @@ def _host_view(x: Any) -> _Array:
 def _memory(x: Any) -> memoryview | None:
     try:
         return memoryview(x)
-    except (TypeError, ValueError, BufferError):
+    except UNREADABLE:
         return None
 
 
 def _dlpack_device(x: Any) -> tuple[int, int]:
     try:
         kind, number = x.__dlpack_device__()
+        return int(kind), int(number)
     except UNREADABLE as error:
         raise InputError(f"{_named(x)} is not given away: {error}") from error
-    return int(kind), int(number)
 
 
 def _host_array(x: Any, readonly: bool) -> _Array:
@@ -285,10 +305,10 @@ def _host_array(x: Any, readonly: bool) -> _Array:
         # A dtype that NumPy does not know, or what the producer does not give: then once more.
         tensor = Tensor(_capsule(x))
         dtype = named_dtype(tensor.dtype)
-        block = buffer.borrow(tensor.ptr, math.prod(tensor.shape) * dtype.itemsize, tensor)
+        block = buffer.borrow(tensor.ptr, _nbytes(tensor.shape, dtype), tensor)
         array = np.asarray(buffer.view(block, 0, tensor.shape, dtype, "cpu"))
         array.flags.writeable = not tensor.readonly
-    return _checked(array, readonly)
+    return _checked(array, readonly, x)
 
 
 def _capsule(x: Any, **options: Any) -> Any:
@@ -302,35 +322,81 @@ def _capsule(x: Any, **options: Any) -> Any:
         raise InputError(f"{_named(x)} is not given away: {error}") from error
 
 
-def _from_interface(
-    x: Any, interface: dict[str, Any], device: str, stream: Any, readonly: bool
-) -> Buffer:
+class _Interface(NamedTuple):
+    """What ``__cuda_array_interface__`` tells; `stream` is None where all is done already."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None
+    ptr: int
+    readonly: bool
+    stream: int | None
+
+
+def _interface(x: Any) -> _Interface | None:
+    """Return what ``__cuda_array_interface__`` tells, or None where there is none."""
+    try:
+        told = getattr(x, "__cuda_array_interface__", None)
+        if told is None:
+            return None
+        typestr = told["typestr"]
+        if not isinstance(typestr, str):
+            raise TypeError(f"its typestr is {typestr!r}")
+        dtype = np.dtype(typestr)
+        shape = check_shape(tuple(told["shape"]), dtype.itemsize)
+        strides = told.get("strides")
+        ptr, readonly = told["data"]
+        # Before version 3 nothing was said of streams, and all was done on the legacy one.
+        newer = operator.index(told["version"]) >= 3
+        producer = told.get("stream") if newer else LEGACY_STREAM
+        found = _Interface(
+            shape,
+            dtype,
+            None if strides is None else tuple(map(operator.index, strides)),
+            operator.index(ptr or 0),
+            bool(readonly),
+            None if producer is None else operator.index(producer),
+        )
+        is_masked = told.get("mask") is not None
+    except UNREADABLE as error:
+        raise InputError(
+            f"the __cuda_array_interface__ of {_named(x)} cannot be read: {error}"
+        ) from error
+    check_element(dtype)
+    if is_masked:
+        raise InputError(f"{_named(x)} is masked; there is no place for its mask")
+    if found.strides is not None and len(found.strides) != len(shape):
+        raise InputError(f"{_named(x)} has {len(found.strides)} strides for {len(shape)} axes")
+    if not 0 <= found.ptr < 1 << 64:
+        raise InputError(f"{_named(x)} lies at {found.ptr}, which is no address")
+    return found
+
+
+def _from_interface(x: Any, told: _Interface, device: str, stream: Any, readonly: bool) -> Buffer:
     if not device.startswith("cuda"):
         raise InputError(f"{_named(x)} is on a GPU, not on {device}")
-    dtype = np.dtype(interface["typestr"])
-    shape = tuple(interface["shape"])
-    strides = interface.get("strides")
-    if interface.get("mask") is not None:
-        raise InputError(f"{_named(x)} is masked; there is no place for its mask")
+    shape, dtype, strides, ptr, is_readonly, producer = told
     if strides is not None and not _is_dense(shape, strides, dtype.itemsize):
         raise InputError(f"{_named(x)} of shape {shape} is not dense: make it contiguous first")
-    ptr, is_readonly = interface["data"]
     _check_readonly(x, is_readonly, readonly)
     streams, memory = _cuda_modules()
     gpu = streams.cuda_device(ordinal_of(device))
-    # Before version 3 nothing was said of streams, and all was done on the legacy one.
-    newer = interface["version"] >= 3
-    producer = interface.get("stream") if newer else LEGACY_STREAM
-    block = memory.borrow(gpu, ptr or 0, math.prod(shape) * dtype.itemsize, x)
+    block = memory.borrow(gpu, ptr, _nbytes(shape, dtype), x)
     if producer is not None:
         if producer == 0:
             raise InputError(f"{_named(x)} names stream 0, which is ambiguous")
-        source = streams.Stream.borrow(producer, x, gpu)
-        if stream is None:
-            source.synchronize()
+        order = streams.Stream(gpu) if stream is None else streams.as_stream(stream, gpu)
+        if producer == THREAD_STREAM:
+            order.follow(producer)  # of this thread, which is the one that was told of it
         else:
-            stream.wait_for(source)
+            order.wait_for(streams.Stream.borrow(producer, x, gpu))
+        if stream is None:
+            order.synchronize()
     return buffer.view(block, 0, shape, dtype, device)
+
+
+def _nbytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    return math.prod(check_shape(shape, dtype.itemsize)) * dtype.itemsize
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
@@ -342,8 +408,12 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -
     return True
 
 
-def _checked(array: _Array, readonly: bool) -> _Array:
-    _check_readonly(array, not array.flags.writeable, readonly)
+def _checked(array: _Array, readonly: bool, source: object) -> _Array:
+    try:
+        check_element(array.dtype)
+    except InputError as error:
+        raise InputError(f"{_named(source)}: {error}") from None
+    _check_readonly(source, not array.flags.writeable, readonly)
     return array
 
 

@@ -18,7 +18,7 @@ from fastgraph.device.hazards import check_hazards
 from fastgraph.device.inputs import ARRAYS, CopiedInput, as_input, record_input
 from fastgraph.device.outputs import check_outputs
 from fastgraph.device.part import part_of
-from fastgraph.device.pending import Node
+from fastgraph.device.pending import Family, Node
 from fastgraph.device.recording import record
 from fastgraph.device.same import check_same
 from fastgraph.device.state import GraphState, Settings
@@ -207,7 +207,9 @@ class DeviceGraph(Handle):
 
         state = cache._get_or_build(found, make)
         if check is True and not built:
-            again = [_build(ctx, build, inputs, check, verify, None) for _ in range(2)]
+            # The same graph, so that nodes of these recordings are nodes of it.
+            family = state.settings.family
+            again = [_build(ctx, build, inputs, check, verify, None, family) for _ in range(2)]
             check_same(state, *again)
         return cls._handle(ctx, state)
 
@@ -338,9 +340,10 @@ class DeviceGraph(Handle):
         ----------
         node : int, str, sequence of int, or Node
             Its id; its name, if no other node has it, those inside bodies and child graphs
-            included; or what `add_function` and the others returned. A node inside another is
-            found by ids too: ``(3, 0, 1)`` is node 1 in body 0 of node 3. A child graph is one
-            body, in which the copies to its inputs come first.
+            included; or what `add_function` and the others returned for this graph, or for the one
+            that it is a clone of. A node inside another is found by ids too: ``(3, 0, 1)`` is node
+            1 in body 0 of node 3. A child graph is one body, in which the copies to its inputs
+            come first.
         **changes
             ``args`` (all of them), ``grid_dim``, ``block_dim`` of a function; ``value``, ``dst``
             of a memset; ``dst``, ``src`` of a copy; ``enabled`` of these three.
@@ -443,9 +446,7 @@ class DeviceGraph(Handle):
         Traceback (most recent call last):
         fastgraph.errors.GraphError: this graph handle is closed
         """
-        self._state = None
-        self._model = None
-        self._share(Cell())
+        self._give_up()
 
     def __copy__(self) -> DeviceGraph:
         if self._model is not None:
@@ -471,7 +472,7 @@ class DeviceGraph(Handle):
 
     def _changeable(self, what: str) -> GraphState:
         state = self._live()
-        if state.caches:
+        if state.cell.n_caches:
             raise GraphError(
                 f"{what}: a cache holds this graph for other callers; clone() it first"
             )
@@ -497,9 +498,11 @@ def _build(
     check: str | bool,
     verify: int,
     pool: ScratchPool | None,
+    family: Family | None = None,
 ) -> GraphState:
     sources = [as_input(x) for x in inputs]
-    builder = DeviceGraphBuilder(ctx)
+    family = Family(f"the graph of {_name_of(build)}") if family is None else family
+    builder = DeviceGraphBuilder(ctx, family=family)
     try:
         stable, known = [], []
         copied = [source for source in sources if isinstance(source, CopiedInput)]
@@ -521,7 +524,7 @@ def _build(
             "verify: the graph holds work of another library, which would write to the same memory "
             "again, not to the copies"
         )
-    settings = Settings(check, verify, known, f"the graph of {_name_of(build)}")
+    settings = Settings(check, verify, known, family)
     shared = None
     if pool is not None:
         arena = recorded.arena

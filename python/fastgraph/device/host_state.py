@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from fastgraph._core.host_graph import HostGraph
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.record import Record
 from fastgraph.device.pending import Where, Work
-from fastgraph.device.state import GraphState, Place
+from fastgraph.device.state import GraphState, Place, Version
 
 __all__ = ["HostState"]
 
@@ -32,7 +32,7 @@ class HostState(GraphState):
     @property
     def running(self) -> bool:
         """bool: a replay is under way."""
-        return self.busy or self.executable.active
+        return self.executable.active
 
     def upload(self) -> None:
         """Nothing to bring anywhere."""
@@ -70,24 +70,32 @@ class HostState(GraphState):
             scalars=scalars,
         )
 
-    def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+    def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+        """Take another record over the same private memory: with another executable."""
+        program = self._program(record)
+        placed = self.placed(blocks)
         # Not a copy: who sets a scalar meanwhile may still do so through the old executable.
-        scalars = self.executable.scalars
-        self._bind(record, self._program(record), works, blocks, scalars)
+        executable = self._instantiate(program, record, placed, self.executable.scalars)
+        version = Version(record, program, tuple(works), tuple(placed))
+        changes = {
+            "executable": executable,
+            "version": version,
+            "updates": self.updates + 1,
+            **self._attached(version),
+        }
+        self.cell.adopt(self, changes, self._plain(executable))
 
-    def _attach(self) -> None:
-        self.twins = [self._buffer(*place) for place in self.twin_places]
-        self.views = [np.asarray(self._buffer(*place)) for place in self.outputs]
+    def _attached(self, version: Version) -> dict[str, Any]:
+        return {
+            "twins": [_buffer(version, *place) for place in self.twin_places],
+            "views": [np.asarray(_buffer(version, *place)) for place in self.outputs],
+        }
 
     def _begin(self, stream: Any) -> None:
         """All is done when the call that gave it returns."""
 
     def _fill(self, arrays: list[Any], stream: Any) -> None:
         calls.fill(self.twins, arrays)
-
-    def _point(self, targets: Mapping[str, Buffer]) -> None:
-        for name, target in targets.items():
-            self.executable.bind(self.names[name][1][0], target.block, target.offset, held=True)
 
     def _values_now(self) -> dict[Where, bytes]:
         return {}  # all lie in memory
@@ -100,6 +108,9 @@ class HostState(GraphState):
     def _run_node(self, executable: HostGraph, node: int) -> None:
         executable.run_subset([node], held=True)
 
-    def _buffer(self, memory: int, offset: int, shape: tuple[int, ...], dtype: Any) -> Buffer:
-        block, start = self.version.blocks[memory]
-        return buffer.view(block, start + offset, shape, dtype, "cpu")
+
+def _buffer(
+    version: Version, memory: int, offset: int, shape: tuple[int, ...], dtype: Any
+) -> Buffer:
+    block, start = version.blocks[memory]
+    return buffer.view(block, start + offset, shape, dtype, "cpu")

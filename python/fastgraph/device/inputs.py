@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from fastgraph._core import keys
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph._core.key import Key
 from fastgraph._core.keys import KeyWriter
-from fastgraph.device.foreign import as_located, describe, is_foreign, to_read
+from fastgraph.device.foreign import as_located, bare, describe, is_foreign, to_read
 from fastgraph.device.libraries import READERS, Live, ordinal_of
 from fastgraph.device.values import check_dtype
 from fastgraph.errors import InputError
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+_Twin = tuple[tuple[int, ...], np.dtype[Any], str]
 
 
 class InputBuilder(Protocol):
@@ -253,7 +254,9 @@ HostValue(x) hands a value to build, builder.scalar(…) makes one that each rep
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise InputError("a graph input has no place for the mask of a masked array")
-    if isinstance(x, Buffer | np.ndarray) or is_foreign(x):
+    if isinstance(x, np.ndarray):
+        return CopiedInput(bare(x))
+    if isinstance(x, Buffer) or is_foreign(x):
         return CopiedInput(x)
     raise InputError(
         f"a graph input is a Buffer or an ndarray, not {_a(x)}; HostValue(x) hands a value to "
@@ -309,7 +312,7 @@ class RecordedInput(NamedTuple):
     """
 
     key: Key | None
-    twins: tuple[tuple[tuple[int, ...], np.dtype[Any], str], ...]
+    twins: tuple[_Twin, ...]
     text: str
 
 
@@ -335,9 +338,7 @@ def record_input(source: DeviceGraphInput, stable: Any, twins: Sequence[Any]) ->
     # The array may have changed since; what build saw is what counts.
     known = HostValue(stable) if isinstance(source, HostValue) else source
     recorded = RecordedInput(_key_of(known), shapes, _describe(known))
-    sources = known.live_buffers()
-    _check_count(recorded, sources, _describe(source))
-    for array, twin in zip(sources, recorded.twins, strict=True):
+    for array, twin in _pairs(known, recorded, _describe(source)):
         _check_array(array, twin, _describe(source))
     return recorded
 
@@ -401,24 +402,39 @@ def _match(
     text = _describe(live)
     if given != expected.key:
         raise InputError(_difference(expected.text, text))
-    sources = live.live_buffers()
-    _check_count(expected, sources, text)
     arrays: list[Buffer | _Array | Live] = []
-    for array, twin in zip(sources, expected.twins, strict=True):
+    for array, twin in _pairs(live, expected, text):
         _check_array(array, twin, text)
-        arrays.append(to_read(array, *twin, stream) if is_foreign(array) else array)
+        if is_foreign(array):
+            array = to_read(array, *twin, stream)
+            if not isinstance(array, Live):
+                _check_array(array, twin, text)  # it may say one thing and hand out another
+        arrays.append(array)
     return arrays
 
 
-def _check_count(expected: RecordedInput, arrays: Sequence[Any], text: str) -> None:
+def _pairs(
+    source: DeviceGraphInput, expected: RecordedInput, text: str
+) -> Iterator[tuple[Any, _Twin]]:
+    """Return each array that an input gives to copy, and what its twin is."""
+    given = source.live_buffers()
+    if isinstance(given, str | bytes | Buffer | np.ndarray) or not isinstance(given, Iterable):
+        raise InputError(
+            f"{text}: live_buffers() gives {_a(given)}; a sequence of arrays is needed"
+        )
+    # Once: another walk could give others.
+    arrays = list(given)
     if len(arrays) != len(expected.twins):
         raise InputError(
             f"{text} gives {len(arrays)} arrays to copy, and create_input_buffer was called "
             f"{len(expected.twins)} times; live_buffers() gives one for each call"
         )
+    for array, twin in zip(arrays, expected.twins, strict=True):
+        is_plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+        yield bare(array) if is_plain else array, twin
 
 
-def _check_array(array: Any, twin: tuple[tuple[int, ...], np.dtype[Any], str], text: str) -> None:
+def _check_array(array: Any, twin: _Twin, text: str) -> None:
     """Check that an array fits its twin; `text` describes the input that gave it."""
     shape, dtype, device = twin
     if is_foreign(array):

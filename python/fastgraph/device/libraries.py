@@ -178,7 +178,10 @@ def reader_of(x: Any) -> Reader | None:
 @cache
 def ordinal_of(device: str) -> int:
     """Return the number of a GPU by its name, `HOST` for the cpu."""
-    return int(device.partition(":")[2] or 0) if device.startswith("cuda") else HOST
+    api, colon, number = device.partition(":")
+    if api not in ("cpu", "cuda") or (colon and not (number.isascii() and number.isdecimal())):
+        raise InputError(f"there is no device {device!r}; there are 'cpu', 'cuda', 'cuda:1' …")
+    return int(number or 0) if api == "cuda" else HOST
 
 
 def named_dtype(name: str) -> np.dtype[Any]:

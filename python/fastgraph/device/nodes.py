@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.record import PythonCall
 from fastgraph.device.backend import PlaceMaker
-from fastgraph.device.foreign import as_taken
+from fastgraph.device.foreign import as_taken, bare
 from fastgraph.device.pending import Access, PointerSlot, Scalar, Scratch, Work
 from fastgraph.device.pointer import Pointer
 from fastgraph.device.values import check_dtype, element_word
@@ -45,6 +45,7 @@ def as_place(value: Any, device: str, written: bool, stream: Any = None) -> Any:
         if isinstance(value, Buffer):
             check_dtype(value.dtype)
             return value
+    value = bare(value)
     if not (value.flags.c_contiguous and value.flags.aligned):
         raise InputError("a host array in a graph must be dense; use numpy.ascontiguousarray")
     if written and not value.flags.writeable:

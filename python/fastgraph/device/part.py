@@ -35,7 +35,9 @@ def part_of(state: GraphState) -> Part:
         block, offset = blocks[number]
         if memory.kind == "scalars":
             values[number] = _values(state, number, memory.nbytes)
-            kept = state.backend.allocate_for(memory.nbytes, "scalars of", state.settings.title)
+            kept = state.backend.allocate_for(
+                memory.nbytes, "scalars of", state.settings.family.title
+            )
             buffer.view(kept, 0, (memory.nbytes,), "u1", state.context.device).copy_from(
                 values[number]
             )
@@ -62,7 +64,7 @@ def part_of(state: GraphState) -> Part:
         return None
 
     return Part(
-        state.settings.title,
+        state.settings.family.title,
         state.context.device,
         _frozen(state.record.nodes, values),
         state.version.works,

@@ -16,8 +16,8 @@ from fastgraph.device.backend import backend_of
 from fastgraph.errors import GraphError, ScopeError
 
 __all__ = [
-    "Access", "Inlined", "Node", "Pending", "Piece", "PointerSlot", "Scalar", "Scratch", "Shared",
-    "Where", "Work", "place_at", "where_of",
+    "Access", "Family", "Inlined", "Node", "Pending", "Piece", "PointerSlot", "Scalar", "Scratch",
+    "Shared", "Where", "Work", "place_at", "where_of",
 ]  # fmt: skip
 
 Where = tuple[int, int]
@@ -195,12 +195,25 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // TWIN_ALIGNMENT) * TWIN_ALIGNMENT
 
 
+class Family:
+    """What the nodes of one graph have in common with the graph itself and its clones.
+
+    ``title`` is what messages call it.
+    """
+
+    __slots__ = ("title",)
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+
 class Shared:
     """What a graph's builder and the builders of its bodies have in common."""
 
     __slots__ = (
         "children",
         "device",
+        "family",
         "free",
         "inputs",
         "names",
@@ -211,8 +224,9 @@ class Shared:
     )
     LISTS = ("children", "inputs", "names", "outputs", "scratch", "twins")
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, family: Family | None = None) -> None:
         self.device = device
+        self.family = Family("a graph") if family is None else family
         self.free: tuple[Block, int] | None = None  # where the next twin may lie
         self.scratch: dict[int, Scratch] = {}
         self.names: dict[str, Scalar | PointerSlot] = {}

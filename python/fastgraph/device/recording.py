@@ -244,8 +244,9 @@ def _plan_scratch(
 
 def _host_block(array: np.ndarray[Any, Any]) -> Block:
     """The bytes of the array that owns `array`'s, so that views of it count as one memory."""
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    low, high = np.lib.array_utils.byte_bounds(root)
+    root: Any = array
+    # What NumPy itself knows of each: a subclass may say something else.
+    while isinstance(base := np.ndarray.base.__get__(root), np.ndarray):
+        root = base
+    low, high = np.lib.array_utils.byte_bounds(np.asarray(root))
     return buffer.borrow(low, high - low, array)

@@ -19,7 +19,7 @@ from fastgraph.device.inputs import RecordedInput, check_live
 from fastgraph.device.libraries import Live
 from fastgraph.device.moving import moved_works
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
-from fastgraph.device.pending import PointerSlot, Scalar, Scratch, Where, Work
+from fastgraph.device.pending import Family, PointerSlot, Scalar, Scratch, Where, Work
 from fastgraph.device.recording import Recorded
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
@@ -36,19 +36,19 @@ Place = tuple[Block, int]
 class Settings:
     """What was asked for when the graph was made, and what it was given."""
 
-    __slots__ = ("check", "inputs", "title", "verify")
+    __slots__ = ("check", "family", "inputs", "verify")
 
     def __init__(
         self,
         check: str | bool,
         verify: int,
-        inputs: Sequence[RecordedInput] = (),
-        title: str = "a graph",
+        inputs: Sequence[RecordedInput],
+        family: Family,
     ) -> None:
         self.check = check
         self.verify = verify
         self.inputs = tuple(inputs)
-        self.title = title  # as messages call the graph
+        self.family = family  # nodes of it are the graph's
 
 
 class Version(NamedTuple):
@@ -84,11 +84,8 @@ class GraphState(ABC):
     version: Version
     cell: Cell
     filled_by: object
-    caches: int  # how many caches hold it
-    busy: bool
     verify_left: int
     updates: int
-    moved: tuple[str, ...]  # pointers that a run has moved
 
     def __init__(
         self,
@@ -212,12 +209,11 @@ class GraphState(ABC):
 
     def note_plain(self) -> None:
         """Work out whether a replay is one run of the executable and nothing else."""
-        plain = not (self.twin_places or self.verify_left or self.settings.check is True)
-        self.cell.set(self.executable if plain else None)
+        self.cell.set(self._plain(self.executable))
 
-    def count_cache(self, step: int) -> None:
-        """Note that one more cache holds this graph, or one less."""
-        self.caches += step
+    def _plain(self, executable: Any) -> Any:
+        more = self.twin_places or self.verify_left or self.settings.check is True
+        return None if more else executable
 
     def run(
         self,
@@ -231,8 +227,9 @@ class GraphState(ABC):
     ) -> tuple[_Array, ...]:
         """Fill the inputs and run every node once; as one unit with `collect`, if that is asked."""
         stream = self.stream_of(stream)
-        arrays = check_live(self.settings.inputs, live, stream) if live else None
+        # The arrays last: what else is checked may run code that changes them.
         values = self.check_names(given, stream) if given else NOTHING
+        arrays = check_live(self.settings.inputs, live, stream) if live else None
         return self.executable.locked(
             self._run, token, arrays, values, stream, collects, out, order
         )
@@ -253,60 +250,63 @@ class GraphState(ABC):
                 "replay() without inputs is for the handle that gave the last ones; another "
                 "caller has filled the inputs since, or nobody has: give them"
             )
-        if self.moved:
-            self._point_back()
         self._begin(stream)
         if arrays is not None:
+            self.filled_by = None  # an interrupt may leave them half filled
             self._fill(arrays, stream)
             self.filled_by = token
-        self.busy = True
-        try:
-            # Also where none is given: what the last run was given goes back.
-            self.executable.set_scalars(values.scalars, once=True, held=True)
-            if values.pointers:
-                # Noted before, for whatever is raised meanwhile: no later run may find them moved.
-                self.moved = tuple(values.pointers)
-                self.cell.set(None)
-                self._point(values.pointers)
-            if order is not None:
-                self.run_in_order(order)
-            elif self.verify_left:
-                self._verify(values, stream)
-            elif self.settings.check is True:
-                self._run_one_by_one()
-            else:
-                self._execute(stream)
-            return self.collect(out, stream) if collects else ()
-        finally:
-            self.busy = False
-            if values.scalars:
-                self.executable.spend_scalars()
-            if self.moved:
-                self._point_back()
+        found: tuple[_Array, ...] = self.executable.run_with(
+            self._aims(values.pointers),
+            values.scalars,
+            self._work,
+            values,
+            stream,
+            collects,
+            out,
+            order,
+        )
+        return found
 
-    def _point_back(self) -> None:
-        """Point what one run had elsewhere to where it is by default."""
-        self._point({name: self.targets[name] for name in self.moved})
-        self.moved = ()
-        self.note_plain()
+    def _work(
+        self,
+        values: Values,
+        stream: Any,
+        collects: bool,
+        out: Sequence[Any] | None,
+        order: Sequence[int] | None,
+    ) -> tuple[_Array, ...]:
+        """The run itself, while the executable has the values of it."""
+        if order is not None:
+            self.run_in_order(order)
+        elif self.verify_left:
+            self._verify(values, stream)
+        elif self.settings.check is True:
+            self._run_one_by_one()
+        else:
+            self._execute(stream)
+        return self.collect(out, stream) if collects else ()
+
+    def _aims(self, targets: Mapping[str, Buffer]) -> dict[int, Place]:
+        """Return what pointers point to by the memories that they are in the record."""
+        return {
+            self.names[name][1][0]: (target.block, target.offset)
+            for name, target in targets.items()
+        }
 
     def set(self, given: dict[str, Any]) -> None:
         """Change defaults."""
         scalars = self.scalars.read(given)
-        if scalars is not None:
+        if scalars is None:
+            values = self.check_names(given, self.stream_of(None))
+            self.executable.locked(self._set, values)
+        else:
             self.executable.set_scalars(scalars)
-            return
-        values = self.check_names(given, self.stream_of(None))
-        self.executable.locked(self._set, values)
 
     def _set(self, values: Values) -> None:
-        try:
-            self._point(values.pointers)
-            self.executable.set_scalars(values.scalars, held=True)
-        except BaseException:
-            self._point({name: self.targets[name] for name in values.pointers})
-            raise
-        self.targets = {**self.targets, **values.pointers}
+        targets = {**self.targets, **values.pointers}
+        self.executable.set_values(
+            self._aims(values.pointers), values.scalars, self, {"targets": targets}
+        )
 
     def check_names(self, given: Mapping[str, Any], stream: Any = None) -> Values:
         """Return values given by name as scalars and pointers take them, or raise InputError."""
@@ -331,11 +331,6 @@ class GraphState(ABC):
                 )
             pointers[name] = value
         return Values(scalars, pointers)
-
-    def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
-        """Take another record over the same private memory; called by work of `locked`."""
-        self._take(record, works, blocks)
-        self.updates += 1
 
     def run_in_order(self, order: Sequence[int]) -> None:
         """Run the nodes one after another and wait; called by work of `locked`."""
@@ -376,12 +371,15 @@ class GraphState(ABC):
         """Return an executable over memories, under the lock of this graph."""
 
     @abstractmethod
-    def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
-        """Let the graph be another record, all or nothing."""
+    def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+        """Take another record over the same private memory, all or nothing, in one step.
+
+        Called by work of `locked`.
+        """
 
     @abstractmethod
-    def _attach(self) -> None:
-        """Get ready what fills inputs, once the memories are known."""
+    def _attached(self, version: Version) -> dict[str, Any]:
+        """Return what fills inputs and gives outputs in a version: attributes of this state."""
 
     @abstractmethod
     def _begin(self, stream: Any) -> None:
@@ -390,10 +388,6 @@ class GraphState(ABC):
     @abstractmethod
     def _fill(self, arrays: list[Any], stream: Any) -> None:
         """Copy live arrays to the twins."""
-
-    @abstractmethod
-    def _point(self, targets: Mapping[str, Buffer]) -> None:
-        """Let pointers point to buffers."""
 
     @abstractmethod
     def _execute(self, stream: Any) -> None:
@@ -415,18 +409,15 @@ class GraphState(ABC):
         """What a new executable starts with."""
         self.cell = Cell(None, self.scalars)
         self.filled_by = None
-        self.caches = 0
-        self.busy = False
         self.verify_left = self.settings.verify
         self.updates = 0
-        self.moved = ()
 
     def _allocated(self, record: Record, places: Sequence[Place | None]) -> list[Place]:
         """Return `places` with memory of this graph's own where there is None."""
         blocks = []
         for memory, place in zip(record.memories, places, strict=True):
             if place is None:
-                title = self.settings.title
+                title = self.settings.family.title
                 place = self.backend.allocate_for(memory.nbytes, memory.name, "of", title), 0
             blocks.append(place)
         return blocks
@@ -452,7 +443,7 @@ class GraphState(ABC):
         placed = self.placed(blocks)
         self.executable = self._instantiate(program, record, placed, scalars)
         self.version = Version(record, program, tuple(works), tuple(placed))
-        self._attach()
+        self.__dict__.update(self._attached(self.version))
         self.note_plain()
 
     def _run_one_by_one(self) -> None:

@@ -12,7 +12,7 @@ from fastgraph.device.backend import Backend, SharedScratch
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import compose_key
 from fastgraph.device.state import GraphState
-from fastgraph.errors import GraphError, InputError
+from fastgraph.errors import InputError
 
 __all__ = ["CacheStats", "GraphStore", "ScratchPool", "check_settings", "key_of"]
 
@@ -67,18 +67,6 @@ class ScratchPool:
             return self._shared
 
 
-class _Flight:
-    """A build under way."""
-
-    __slots__ = ("done", "error", "state", "thread")
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self.state: GraphState | None = None
-
-
 class GraphStore(Shelf):
     """What a `DeviceGraphCache` holds, by key; the states, not the handles."""
 
@@ -90,11 +78,7 @@ class GraphStore(Shelf):
         self.max_graphs = max_graphs
         self.max_bytes = max_bytes
         self._mutex = threading.RLock()
-        self._flights: dict[Key, _Flight] = {}
-        self._waiting: dict[int, _Flight] = {}
         self._pools: dict[DeviceContext, ScratchPool] = {}
-        self._nbytes = 0
-        self._builds = self._evictions = 0
 
     @property
     def stats(self) -> CacheStats:
@@ -124,62 +108,15 @@ class GraphStore(Shelf):
                 if not state.running:
                     self._remove(key)
 
-    def _get_or_build(self, key: Key, build: Callable[[], GraphState]) -> GraphState:
-        me = threading.get_ident()
-        while True:
-            mine = _Flight()
-            try:
-                with self._mutex:
-                    state = self._find(key)
-                    if state is not None:
-                        return state
-                    # An interrupt may come at any line: what is registered here is taken back
-                    # below wherever that is.
-                    flight = self._flights.setdefault(key, mine)
-                    if flight is mine:
-                        self._builds += 1
-                    else:
-                        self._check_no_circle(flight, me)
-                        self._waiting[me] = flight
-                if flight is mine:
-                    mine.state = build()
-                    with self._mutex:
-                        self._insert(key, mine.state)
-                    return mine.state
-                flight.done.wait()
-            except BaseException as error:
-                mine.error = error
-                raise
-            finally:
-                self._land(key, mine, me)
-            if flight.state is not None:
-                return flight.state
-            if isinstance(flight.error, Exception):
-                raise flight.error
-            # That thread was interrupted, which is no reason for this one to stop.
-
-    def _land(self, key: Key, mine: _Flight, me: int) -> None:
-        """Wake who waits for this thread's build, and wait for no other any longer."""
-        mine.done.set()
-        with self._mutex:
-            self._waiting.pop(me, None)
-            if self._flights.get(key) is mine:
-                del self._flights[key]
-
-    def _check_no_circle(self, flight: _Flight, me: int) -> None:
-        following: _Flight | None = flight
-        while following is not None:
-            if following.thread == me:
-                raise GraphError(
-                    "the build of this key is under way in this thread, or waits for it; a build "
-                    "cannot create the graph that it is building"
-                )
-            following = self._waiting.get(following.thread)
-
     def _insert(self, key: Key, state: GraphState) -> None:
-        self._held[key] = state
-        state.count_cache(1)
-        self._nbytes += state.nbytes
+        with self._mutex:
+            if key in self._held:  # by `cache`, while this one was built
+                self._remove(key)
+            self._put(key, state, state.nbytes)
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Let what was used least recently go until the limits are kept."""
         over = [*self._held]
         for oldest in over:
             if len(self._held) <= self.max_graphs and (
@@ -187,13 +124,10 @@ class GraphStore(Shelf):
             ):
                 break
             if not self._held[oldest].running:
-                self._remove(oldest)
-                self._evictions += 1
+                self._remove(oldest, evicted=True)
 
-    def _remove(self, key: Key) -> None:
-        state = self._held.pop(key)
-        state.count_cache(-1)
-        self._nbytes -= state.nbytes
+    def _remove(self, key: Key, evicted: bool = False) -> None:
+        self._drop(key, self._held[key].nbytes, evicted)
 
 
 def check_settings(check: object, verify: object) -> None:

@@ -40,6 +40,8 @@ def update(
     changes : mapping
     """
     record, version = state.record.copy(), state.version
+    if isinstance(node, Node):
+        _check_family(state, node)
     path = _find(record.nodes, node)
     above, old, work = _follow(record.nodes, version.works, path)
     in_body = any(outer.kind in CHOICES for outer in above)
@@ -91,6 +93,15 @@ def update(
     works = list(version.works)
     works[path[0]] = _replaced(works[path[0]], path[1:], made)
     state.replace(record, works, blocks)
+
+
+def _check_family(state: GraphState, node: Node) -> None:
+    theirs, ours = node._builder._shared.family, state.settings.family
+    if theirs is not ours:
+        raise GraphError(
+            f"{node!r} is a node of another graph, {theirs.title}, not of this one, {ours.title}; "
+            "an id or a name means a node of any graph"
+        )
 
 
 def _make(state: GraphState, kind: str, place: PlaceMaker, spec: dict[str, Any]) -> Work:

@@ -13,7 +13,9 @@ from fastgraph._core.calls import plain_word
 from fastgraph._core.checks import element
 from fastgraph.errors import GraphError, InputError
 
-__all__ = ["check_dims", "check_dtype", "check_shape", "element_word", "pattern", "word"]
+__all__ = [
+    "check_dims", "check_dtype", "check_element", "check_shape", "element_word", "pattern", "word",
+]  # fmt: skip
 
 MAX_BYTES = 1 << 47
 MAX_NDIM = 32
@@ -55,13 +57,22 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return `dtype` as a NumPy dtype with plain native elements; InputError for others."""
     try:
         kind = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{dtype!r} is not a dtype: {error}") from None
     if not (kind.kind in "biuf" and kind.itemsize <= 8) and kind.name not in SMALL_FLOATS:
         raise InputError(f"dtype {kind} has no place in a buffer; bool, integers and floats have")
-    if not kind.isnative:
-        raise InputError(f"dtype {kind} is byte-swapped; use {kind.newbyteorder('=')}")
-    return kind
+    return check_element(kind)
+
+
+def check_element(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype of plain native numbers, those that only ml_dtypes names and complex too."""
+    if dtype.kind not in "biufc" and (dtype.kind != "V" or dtype.type is np.void):
+        raise InputError(f"dtype {dtype} is of no numbers; bool, integers and floats are possible")
+    if dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        raise InputError(f"dtype {dtype} has elements that no device has; 8 bytes are possible")
+    if not dtype.isnative:
+        raise InputError(f"dtype {dtype} is byte-swapped; use {dtype.newbyteorder('=')}")
+    return dtype
 
 
 def word(value: np.ndarray[Any, Any]) -> int:

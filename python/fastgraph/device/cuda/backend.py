@@ -107,8 +107,6 @@ class CudaBackend(Backend):
 
     def create_stream(self, priority: int = 0) -> Stream:
         """Return a new stream that no other one waits for."""
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise InputError(f"the priority of a stream is an integer, not {priority!r}")
         return Stream(self.gpu, priority)
 
     def create_event(self, stream: Any) -> Event:
@@ -187,8 +185,15 @@ class CudaBackend(Backend):
             if not isinstance(getattr(options, what), bool):
                 raise GraphError(f"{what} is {getattr(options, what)!r}; True and False are known")
         priority = options.priority
-        if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
-            raise GraphError(f"the priority of a node is an integer, not {priority!r}")
+        if priority is not None and (
+            isinstance(priority, bool)
+            or not isinstance(priority, int)
+            or not -(2**31) <= int.__pos__(priority) < 2**31
+        ):
+            raise GraphError(
+                f"the priority of a node is an integer of 32 bits, not {priority!r}; smaller ones "
+                "come first"
+            )
         accesses, arguments = launch_arguments(place, name, function, args)
         check_launch(
             self.limits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class CudaState(GraphState):
     @property
     def running(self) -> bool:
         """bool: a replay is under way, or is not known to be done."""
-        return self.busy or not self.executable.idle
+        return self.executable.active or not self.executable.idle
 
     @property
     def rebuilds(self) -> int:
@@ -130,16 +130,15 @@ class CudaState(GraphState):
             again=self.bound,
         )
 
-    def _take(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
-        self.executable.take(record, list(blocks), held=True)
-        self.version = Version(record, None, tuple(works), tuple(blocks))
-        self._outs = None
+    def replace(self, record: Record, works: Sequence[Work], blocks: Sequence[Place]) -> None:
+        """Take another record over the same private memory; the executable stays, if it can."""
+        version = Version(record, None, tuple(works), tuple(blocks))
+        changes = {"version": version, "updates": self.updates + 1, "_outs": None}
+        self.executable.take(record, list(blocks), held=True, state=self, changes=changes)
 
-    def _attach(self) -> None:
-        self._pinned = self._outs = None
-        self._held = []
-        self.bound = True
-        self.twins = [self._buffer(*place) for place in self.twin_places]
+    def _attached(self, version: Version) -> dict[str, Any]:
+        twins = [self._buffer(*place) for place in self.twin_places]
+        return {"_pinned": None, "_outs": None, "_held": [], "bound": True, "twins": twins}
 
     def _begin(self, stream: Any) -> None:
         self.shared.last_use.before(stream)
@@ -161,17 +160,8 @@ class CudaState(GraphState):
                 hosted.append((twin, array))
         if hosted:
             cuda_work.upload(stream, self.gpu.staging, hosted)
-        for handle in producers:
-            stream.follow(handle)
         if there:
-            cuda_work.copy(stream, there)
-        # Their libraries may write to these arrays, or to freed ones' memory, from then on.
-        for handle in producers:
-            stream.precede(handle)
-
-    def _point(self, targets: Mapping[str, Buffer]) -> None:
-        for name, target in targets.items():
-            self.executable.rebind(self.names[name][1][0], target.block, target.offset, held=True)
+            cuda_work.copy(stream, there, tuple(producers))
 
     def _values_now(self) -> dict[Where, bytes]:
         return self.executable.scalar_values(now=True)
