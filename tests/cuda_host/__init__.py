@@ -137,19 +137,24 @@ class Kernels:
             number = self._numbers[source, entry] = len(self._numbers)
             bodies.setdefault((place, body), []).append(number)
         names = list(self._numbers)
-        text = ['#include "words.h"', *headers[:1]]
+        head = ['#include "words.h"', *headers[:1]]
         for i, header in enumerate(headers[1:], 1):
-            text += [f"namespace header_{i} {{", header.removeprefix(headers[0]), "}"]
+            head += [f"namespace header_{i} {{", header.removeprefix(headers[0]), "}"]
+        # In two halves, which are compiled at once.
+        halves = [head[:], head[:]] if len(bodies) > 8 else [head[:]]
         for place, ((header_place, body), numbers) in enumerate(bodies.items()):
+            text = halves[place % len(halves)]
             text.append(f"namespace source_{place} {{")
             if header_place > 0:
                 text.append(f"using namespace header_{header_place};")
             text.append(body)
             text += [f"CUDA_HOST_ENTRY({number}, {names[number][1]})" for number in numbers]
             text.append("}")
-        text.append(STATICS)
+        halves[0].append(STATICS)
         self._runtime = _runtime(sanitize)
-        self._library = ctypes.CDLL(str(build_kernels("\n".join(text), sanitize, level)))
+        self._library = ctypes.CDLL(
+            str(build_kernels(list(map("\n".join, halves)), sanitize, level))
+        )
         self._library.cuda_host_statics.restype = ctypes.c_void_p
         self._library.cuda_host_statics_bytes.restype = ctypes.c_size_t
 

@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <mutex>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,6 +133,8 @@ struct Block {
 };
 
 Block block;
+// One launch at a time in the process: what runs is found through variables of it.
+std::mutex one_launch;
 sigjmp_buf failed;
 std::string complaint_text;
 bool launching = false;
@@ -388,6 +391,7 @@ int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, ch
     snprintf(complaint, complaint_bytes, "a grid or block of a size that no device takes");
     return 1;
   }
+  const std::lock_guard<std::mutex> alone(one_launch);
   if (!block.stacks) {
     block.stacks = (unsigned char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -46,7 +46,7 @@ SEEN void fg_kernel(void *const *args, const int32_t dims[7]) {
 def image(source: str, entry: str) -> bytes:
     """A shared object of the host with one kernel, under the name `SYMBOL`."""
     text = ['#include "words.h"', source, ENTRY.replace("@ENTRY@", entry), STATICS]
-    return build_kernels("\n".join(text)).read_bytes()
+    return build_kernels(["\n".join(text)]).read_bytes()
 
 
 def compile_all(sources: Any, arch: str) -> dict[Any, Any]:

@@ -27,7 +27,14 @@ Place = Value | Temp
 SMALL = Target("sm_90", (9, 0), 2, 232448, 1 << 20)
 
 # What generated kernels begin with; compiled once for all that do.
-HEADERS = ((), ("elementwise.cuh",), ("elementwise.cuh", "reduce"), ("transpose",))
+HEADERS = (
+    (),
+    ("elementwise.cuh",),
+    ("elementwise.cuh", "reduce"),
+    ("transpose",),
+    ("rows.cuh", "softmax"),
+    ("rows.cuh", "norm"),
+)
 
 
 @dataclass
@@ -131,7 +138,7 @@ class Suite:
                 memory[root] = self._guarded(np.full(size, 0xFF, "u1"))
         for i, j in call.inplace if inplace else ():
             (out, _), (read, offset) = case.roots.of(call.outs[i]), case.roots.of(call.ins[j])
-            if offset or read in own or out in own.values() or read not in memory:
+            if offset or read in own or out in set(own.values()) or read not in memory:
                 continue
             if memory[out].array.nbytes == memory[read].array.nbytes:
                 data = np.frombuffer(memory[read].array.tobytes(), "u1")

@@ -7,6 +7,7 @@ from fastgraph.lower.cuda import (
     indexing,
     matmul,
     movement,
+    normalization,
     reduction,
 )
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
@@ -18,5 +19,6 @@ __all__ = [
     "indexing",
     "matmul",
     "movement",
+    "normalization",
     "reduction",
 ]

@@ -8,7 +8,7 @@ from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.launch import cost, pieces, pointers, traffic
+from fastgraph.lower.cuda.launch import call, pieces, pointers
 from fastgraph.lower.cuda.movement import BY_SIZE
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -35,16 +35,7 @@ def lower_take(node: Node, target: Target) -> list[CudaCall | Alias]:
         f"take<{BY_SIZE[itemsize]}, {ctype(indices.dtype)}, {width}, {piece}, {unroll}, {THREADS}, "
         f"{outer}, {read.shape[axis]}, {count}, {inner}>"
     )
-    nbytes = 2 * out.nbytes + traffic([indices])
-    return [
-        CudaCall(
-            KernelCode(source("take"), entry, "take"),
-            (out,),
-            (read, indices),
-            (ceil(vectors / (THREADS * unroll)), 1, 1),
-            (THREADS, 1, 1),
-            (*pointers((out,), (read, indices)), ("fault",), ("node",)),
-            nbytes=nbytes,
-            cost_ns=cost(0, nbytes),
-        )
-    ]
+    arguments = [*pointers((out,), (read, indices)), ("fault",), ("node",)]
+    blocks = ceil(vectors / (THREADS * unroll))
+    code = KernelCode(source("take"), entry, "take")
+    return [call(code, (out,), (read, indices), blocks, THREADS, arguments)]

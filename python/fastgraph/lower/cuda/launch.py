@@ -8,10 +8,21 @@ from math import ceil, prod
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
-from fastgraph.lower.cuda.call import Argument
+from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.registry import WIDEST, Target
 
-__all__ = ["cost", "i32", "i64", "pieces", "place", "pointers", "spread", "traffic"]
+__all__ = [
+    "call",
+    "column_block",
+    "cost",
+    "i32",
+    "i64",
+    "pieces",
+    "place",
+    "pointers",
+    "spread",
+    "traffic",
+]
 
 # A big device, rough: used for policies of waiting, never for a result.
 FLOPS_PER_NS = 20_000.0
@@ -22,6 +33,33 @@ LAUNCH_NS = 500.0
 def cost(flops: float, nbytes: float) -> float:
     """Nanoseconds that a launch with so much arithmetic and memory traffic takes, roughly."""
     return LAUNCH_NS + max(flops / FLOPS_PER_NS, nbytes / BYTES_PER_NS)
+
+
+def call(
+    code: KernelCode,
+    outs: Sequence[Value | Temp],
+    ins: Sequence[Value | Temp],
+    blocks: int,
+    threads: int,
+    arguments: Sequence[Argument] | None = None,
+    *,
+    flops: int = 0,
+    inplace: tuple[tuple[int, int], ...] = (),
+) -> CudaCall:
+    """Return the launch of a row of blocks; without `arguments` it is given all operands."""
+    nbytes = traffic(dict.fromkeys((*outs, *ins)))
+    return CudaCall(
+        code,
+        tuple(outs),
+        tuple(ins),
+        (blocks, 1, 1),
+        (threads, 1, 1),
+        tuple(pointers(outs, ins) if arguments is None else arguments),
+        inplace=inplace,
+        flops=flops,
+        nbytes=nbytes,
+        cost_ns=cost(flops, nbytes),
+    )
 
 
 def pointers(outs: Sequence[Value | Temp], ins: Sequence[Value | Temp]) -> tuple[Argument, ...]:
@@ -107,3 +145,23 @@ def spread(threads: int, target: Target, largest: int = 256) -> tuple[int, int]:
         block //= 2
     block = min(block, ceil(threads / 32) * 32)
     return ceil(threads / block), block
+
+
+def column_block(across: int, along: int, threads: int) -> tuple[int, int]:
+    """Return how a block is shared out: threads side by side, and so many of them in line.
+
+    `across` vectors lie side by side and `along` of them in line, which threads do together.
+
+    Examples
+    --------
+    >>> column_block(100, 1000, 256), column_block(3, 1000, 256), column_block(3, 2, 256)
+    ((32, 8), (4, 64), (16, 2))
+    """
+    x = 32
+    while x > 1 and x >= 2 * across:
+        x //= 2
+    y = threads // x
+    while y > 1 and y > along:
+        y //= 2
+    # Whole warps: few columns of few elements leave lanes idle.
+    return max(x, 32 // y), y

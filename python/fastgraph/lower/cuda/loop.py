@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
-from fastgraph.lower.cuda.launch import cost, pieces, pointers, spread, traffic
+from fastgraph.lower.cuda.launch import call, pieces, spread
 from fastgraph.lower.cuda.registry import WIDEST, Target
 from fastgraph.lower.cuda.text import source
 
@@ -85,26 +85,15 @@ class Loop:
         blocks, threads = spread(ceil(ceil(total / width) / unroll), target)
         text = self._text(reads, total, width, unroll, threads)
         ins = tuple(operand.value for operand in self.operands)
-        nbytes = traffic([*self.outs, *dict.fromkeys(ins)])
-        flops = total * len(self.statements)
         inplace = tuple(
             (i, j)
             for i, out in enumerate(self.outs)
             for j, read in enumerate(reads)
             if read.kind == "dense" and ins[j].dtype.itemsize == out.dtype.itemsize
         )
-        return CudaCall(
-            KernelCode(source(*families) + text, self.name, self.name),
-            self.outs,
-            ins,
-            (blocks, 1, 1),
-            (threads, 1, 1),
-            pointers(self.outs, ins),
-            inplace=inplace,
-            flops=flops,
-            nbytes=nbytes,
-            cost_ns=cost(flops, nbytes),
-        )
+        code = KernelCode(source(*families) + text, self.name, self.name)
+        flops = total * len(self.statements)
+        return call(code, self.outs, ins, blocks, threads, flops=flops, inplace=inplace)
 
     def _width(self, total: int, target: Target) -> int:
         """Elements that a thread takes at once: 16 bytes of the widest, fewer for few elements."""

@@ -9,7 +9,7 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cpu.layout import broadcast_strides, collapse, row_major
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
-from fastgraph.lower.cuda.launch import cost, pieces, place, pointers, traffic
+from fastgraph.lower.cuda.launch import call, pieces, place
 from fastgraph.lower.cuda.loop import Loop, Operand
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -92,17 +92,8 @@ def _tiles(
         "}\n"
     )
     blocks = ceil(size_a / tile_a) * ceil(size_l / tile_l) * prod(sizes[i] for i in outer)
-    nbytes = 2 * out.nbytes
-    return CudaCall(
-        KernelCode(source("transpose") + text, "transpose", "transpose"),
-        node.outputs,
-        node.inputs,
-        (blocks, 1, 1),
-        (THREADS, 1, 1),
-        pointers(node.outputs, node.inputs),
-        nbytes=nbytes,
-        cost_ns=cost(0, nbytes),
-    )
+    code = KernelCode(source("transpose") + text, "transpose", "transpose")
+    return call(code, node.outputs, node.inputs, blocks, THREADS)
 
 
 def _power_of_two(number: int) -> int:
@@ -214,17 +205,8 @@ def _beside(
     )
     if total < 2**31 and rows * pitch < 2**31:
         text = text.replace("i64", "u32")
-    nbytes = traffic(parts) * 2
-    return CudaCall(
-        KernelCode(source() + text, "concat", "concat"),
-        (out,),
-        tuple(parts),
-        (ceil(vectors / (THREADS * unroll)), 1, 1),
-        (THREADS, 1, 1),
-        pointers((out,), parts),
-        nbytes=nbytes,
-        cost_ns=cost(0, nbytes),
-    )
+    blocks = ceil(vectors / (THREADS * unroll))
+    return call(KernelCode(source() + text, "concat", "concat"), (out,), parts, blocks, THREADS)
 
 
 def _search(loads: list[str], ends: list[int], first: int, last: int) -> list[str]:

@@ -11,7 +11,7 @@ from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cpu.layout import row_major
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import COMPUTED, ctype
-from fastgraph.lower.cuda.launch import cost, pieces, place, pointers, traffic
+from fastgraph.lower.cuda.launch import call, column_block, pieces, place
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 
@@ -185,14 +185,7 @@ def _columns(
     while width > 1 and batches * length // width < 32 * target.multiprocessors:
         width //= 2
     piece = pieces(width, itemsize, alignment)
-    x = 32
-    while x > 1 and x >= 2 * (length // width):
-        x //= 2
-    y = THREADS // x
-    while y > 1 and y > runs:
-        y //= 2
-    # Whole warps, so that few columns of few runs leave lanes idle.
-    x = max(x, 32 // y)
+    x, y = column_block(length // width, runs, THREADS)
     where = _where(kept, over)
     arguments = f"{x}, {y}, {width}, {piece}, {batches}, {runs}, {length}, {split}"
     blocks = batches * split * ceil(length // width / x)
@@ -219,16 +212,7 @@ def _launch(
         f"  reduce_{walk}<{do.op}, {flags}, {in_name}, {out_name}, {arguments}, Where>(out, in);\n"
         "}\n"
     )
-    nbytes = traffic((out, read))
     flops = 0 if isinstance(read, Temp) else read.size
-    return CudaCall(
-        KernelCode(source("elementwise.cuh", "reduce") + text, f"reduce_{do.name}", do.name),
-        (out,),
-        (read,),
-        (blocks, 1, 1),
-        (threads, 1, 1),
-        pointers((out,), (read,)),
-        flops=flops,
-        nbytes=nbytes,
-        cost_ns=cost(flops, nbytes),
-    )
+    text = source("elementwise.cuh", "reduce") + text
+    code = KernelCode(text, f"reduce_{do.name}", do.name)
+    return call(code, (out,), (read,), blocks, threads, flops=flops)

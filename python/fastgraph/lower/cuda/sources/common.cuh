@@ -309,12 +309,24 @@ struct Minimum {
   }
 };
 
+// The x of the lane whose number differs in these bits; x is of any type without pointers into it.
+template <class T>
+FG_DEVICE T lane_xor(T x, int bits, u32 mask = 0xffffffffu) {
+  u32 words[(sizeof(T) + 3) / 4] = {};
+  memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(words) / 4); i++)
+    words[i] = __shfl_xor_sync(mask, words[i], bits);
+  memcpy(&x, words, sizeof(T));
+  return x;
+}
+
 // The combination over LANES neighbouring lanes, the same bits in all of them; the lanes of `mask`
 // take part.
 template <int LANES = 32, class T, class F>
 FG_DEVICE T warp_reduce(T x, F combine, u32 mask = 0xffffffffu) {
 #pragma unroll
-  for (int step = LANES / 2; step > 0; step /= 2) x = combine(x, __shfl_xor_sync(mask, x, step));
+  for (int step = LANES / 2; step > 0; step /= 2) x = combine(x, lane_xor(x, step, mask));
   return x;
 }
 

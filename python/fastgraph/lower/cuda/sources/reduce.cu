@@ -87,18 +87,6 @@ struct Argmax : Place<In, true> {};
 template <class In, class Out, i64 COUNT>
 struct Argmin : Place<In, false> {};
 
-// Any value of whole words from another lane.
-template <class A>
-FG_DEVICE A from_lane_xor(A x, int bits) {
-  constexpr int WORDS = (sizeof(A) + 3) / 4;
-  u32 words[WORDS] = {};
-  memcpy(words, &x, sizeof(A));
-#pragma unroll
-  for (int i = 0; i < WORDS; i++) words[i] = __shfl_xor_sync(0xffffffffu, words[i], bits);
-  memcpy(&x, words, sizeof(A));
-  return x;
-}
-
 // An element as the operation takes it, or what an earlier launch kept.
 template <class Op, bool FIRST, class In>
 FG_DEVICE void add_element(typename Op::acc &sum, const In &x, i64 index) {
@@ -165,7 +153,7 @@ FG_DEVICE void reduce_rows(Out *out, const In *in) {
   for (int i = 1; i < LANES; i++) sum = Op::join(sum, sums[i]);
 #pragma unroll
   for (int step = (G < 32 ? G : 32) / 2; step > 0; step /= 2)
-    sum = Op::join(sum, from_lane_xor(sum, step));
+    sum = Op::join(sum, lane_xor(sum, step));
   if constexpr (G > 32) {
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = sum;
     __syncthreads();
