@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fastgraph.ir import ops
+from fastgraph.ir.opdef import OPS
 from fastgraph.lower.cuda.text import source
 from tests.cuda_host.lowered import SMALL, Case
 
@@ -52,7 +53,19 @@ FAMILIES = {
     "matmul f64": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f8"),
     "take": family(lambda x, i: ops.take(x, i.astype("int64")), (3, 8), (5,)),
 }
-
+if "scatter" in OPS:
+    FAMILIES |= {
+        "scan": family(lambda x: ops.cumulative_sum(x, axis=1), (64, 128)),
+        "scan, parts": family(lambda x: ops.cumulative_sum(x, reverse=True), (40000,)),
+        "scan, columns": family(lambda x: ops.cumulative_sum(x, axis=0), (64, 128)),
+        "top_k": family(lambda x: ops.top_k(x, 4)[1], (64, 128)),
+        "top_k, pieces": family(lambda x: ops.top_k(x, 4)[1], (1, 4000), dtype="f8"),
+        "top_k, counted": family(lambda x: ops.top_k(x, 2000)[1], (1, 4000), dtype="f2"),
+        "rotary": family(
+            lambda x, c: ops.rotary_embedding(x, c, c), (1, 2, 3, 8), (1, 3, 4), dtype="f2"
+        ),
+        "scatter": family(lambda x, y: ops.scatter_add(x, np.array([1, 1]), y), (3,), (2,)),
+    }
 
 # What the harness gives bodies of its own to.
 TEXT = source() + Path(__file__).with_name("kernels.cu").read_text()

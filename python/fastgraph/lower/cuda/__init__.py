@@ -8,7 +8,9 @@ from fastgraph.lower.cuda import (
     matmul,
     movement,
     normalization,
+    ordering,
     reduction,
+    rotary,
 )
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
 
@@ -20,5 +22,7 @@ __all__ = [
     "matmul",
     "movement",
     "normalization",
+    "ordering",
     "reduction",
+    "rotary",
 ]

@@ -13,9 +13,18 @@ from fastgraph.lower.cuda.movement import BY_SIZE
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 
-__all__ = ["lower_take"]
+__all__ = ["lower_scatter", "lower_take"]
 
 THREADS = 256
+# Elements of scatter's rows that a block holds in shared memory, 8 bytes each at most, and columns.
+HELD, MOST_COLUMNS = 4096, 2048
+JOINS = {
+    "none": "Put",
+    "add": "JoinAdd",
+    "multiply": "JoinMultiply",
+    "maximum": "JoinMaximum",
+    "minimum": "JoinMinimum",
+}
 
 
 @lowers("take")
@@ -39,3 +48,27 @@ def lower_take(node: Node, target: Target) -> list[CudaCall | Alias]:
     blocks = ceil(vectors / (THREADS * unroll))
     code = KernelCode(source("take"), entry, "take")
     return [call(code, (out,), (read, indices), blocks, THREADS, arguments)]
+
+
+@lowers("scatter")
+def lower_scatter(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """Lower scatter: a block owns a range of rows, so that equal numbers act in order."""
+    (x, indices, updates), (out,) = node.inputs, node.outputs
+    if out.size == 0 and indices.size == 0:
+        return []
+    (rows, width), count, reduction = x.shape, indices.size, node.attrs["reduction"]
+    # What only moves has no type of its own.
+    name = ctype(x.dtype) if reduction != "none" else BY_SIZE[x.dtype.itemsize]
+    chunk = max(1, min(width, MOST_COLUMNS))
+    across = max(1, ceil(width / chunk))
+    # As many blocks as the device has room for, each with as few rows as that allows.
+    wanted = max(1, 2 * target.multiprocessors // across)
+    held = max(1, min(HELD // chunk, ceil(max(rows, 1) / wanted)))
+    entry = (
+        f"scatter<{name}, {JOINS[reduction]}, {THREADS}, {rows}, {width}, {count}, {held}, {chunk}>"
+    )
+    blocks = max(1, ceil(rows / held)) * across
+    ins = (x, indices, updates)
+    arguments = [*pointers((out,), ins), ("fault",), ("node",)]
+    code = KernelCode(source("elementwise.cuh", "scatter"), entry, "scatter")
+    return [call(code, (out,), ins, blocks, THREADS, arguments, inplace=((0, 0),))]

@@ -88,7 +88,7 @@ def row_parts(rows: int, length: int) -> int:
     return max(1, min(MOST_PARTS // rows, ceil(length / PART_ELEMENTS)))
 
 
-@lowers("softmax", "log_softmax")
+@lowers("softmax")
 def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
     """Lower softmax: rows where the axis is the last that matters, else columns."""
     (read,), (out,) = node.inputs, node.outputs
@@ -97,7 +97,7 @@ def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
     name, itemsize, axis = ctype(read.dtype), read.dtype.itemsize, node.attrs["axis"]
     rows, length = prod(read.shape[:axis]), read.shape[axis]
     columns = prod(read.shape[axis + 1 :])
-    log, aligned = str(node.op == "log_softmax").lower(), target.alignment(read)
+    aligned = target.alignment(read)
 
     def launch(
         entry: str, out: Value | Temp, ins: Sequence[Value | Temp], blocks: int, threads: int
@@ -113,17 +113,17 @@ def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
             f"{x}, {y}, {width}, {pieces(width, itemsize, aligned)}, {rows}, {length}, {columns}"
         )
         blocks = rows * ceil(columns // width / x)
-        return [launch(f"softmax_columns<{name}, {log}, {sizes}>", out, (read,), blocks, x * y)]
+        return [launch(f"softmax_columns<{name}, {sizes}>", out, (read,), blocks, x * y)]
     plan = RowPlan.of(rows, length, itemsize, target)
     if plan is not None:
         sizes = plan.arguments(itemsize, aligned, rows, length)
-        entry = f"softmax_rows<{name}, {log}, {sizes}>"
+        entry = f"softmax_rows<{name}, {sizes}>"
         return [launch(entry, out, (read,), plan.blocks(rows), plan.threads)]
     width = pieces(WIDEST // itemsize, itemsize, WIDEST, length)
     parts = row_parts(rows, length)
     sizes = f"{PART_THREADS}, {width}, {pieces(width, itemsize, aligned)}, {length}, {parts}"
     shares, blocks = Temp(rows * parts * 2 * max(4, itemsize), "shares"), rows * parts
-    last = f"softmax_parts<{name}, {log}, {sizes}>"
+    last = f"softmax_parts<{name}, {sizes}>"
     return [
         launch(f"softmax_shares<{name}, {sizes}>", shares, (read,), blocks, PART_THREADS),
         launch(last, out, (read, shares), blocks, PART_THREADS),

@@ -15,7 +15,7 @@ from fastgraph.lower.cuda.launch import call, column_block, pieces, place
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 
-__all__ = ["lower_reduction", "merge"]
+__all__ = ["lower_reduction", "merge", "row_sums"]
 
 THREADS = 256
 # Vectors that a thread is worth, and that a warp does without the help of others.
@@ -123,6 +123,23 @@ def lower_reduction(node: Node, target: Target) -> list[CudaCall | Alias]:
     return [*calls]
 
 
+def row_sums(
+    read: Value, rows: int, length: int, parts: int, target: Target
+) -> tuple[Temp, CudaCall]:
+    """Return scratch with the sums of `parts` equal parts of each row, and what puts them there.
+
+    Parts are cut at vectors as wide as the row's length allows.
+    """
+    name = ctype(read.dtype)
+    kept = COMPUTED.get(name, name)
+    nbytes = 4 if kept == "f32" else read.dtype.itemsize
+    do = _Pass(f"Sum<{name}, {name}, 1>", "sum", True, False, kept, nbytes)
+    partial = Temp(rows * parts * nbytes, "sums of parts")
+    kept_axes = [(rows, length)]
+    call = _rows(do, partial, read, rows, kept_axes, [], length, parts, target, whole=True)
+    return partial, call
+
+
 def _split(inner: bool, length: int, kept: Axes, over: Axes) -> int:
     """How many blocks share the elements of a result, from its shape alone."""
     rows, runs = prod(size for size, _ in kept), prod(size for size, _ in over)
@@ -144,16 +161,16 @@ def _where(kept: Axes, over: Axes) -> str:
 
 def _rows(
     do: _Pass, out: Value | Temp, read: Value | Temp, results: int, kept: Axes,
-    over: Axes, length: int, split: int, target: Target,
+    over: Axes, length: int, split: int, target: Target, whole: bool = False,
 ) -> CudaCall:  # fmt: skip
-    """Reduce the innermost axis, and others with it."""
+    """Reduce the innermost axis, and others with it; `whole`: in vectors that fill a row."""
     runs = prod(size for size, _ in over)
     in_name, itemsize, alignment = _input(do, read, target)
     # One row may end with what fills no vector; more begin at one.
     steps = [stride for _, stride in (*kept, *over)]
     fits = itemsize in (1, 2, 4, 8)
     width = WIDEST // itemsize if fits else 1
-    if results > 1 or runs > 1:
+    if results > 1 or runs > 1 or whole:
         width = pieces(width, itemsize, WIDEST, length, *steps)
     while width > 1 and width > length:
         width //= 2

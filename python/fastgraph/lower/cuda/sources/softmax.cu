@@ -1,4 +1,4 @@
-// Softmax and its logarithm: along rows that fit registers, along columns, along rows in parts.
+// Softmax: along rows that fit registers, along columns, along rows in parts.
 
 template <class T>
 FG_DEVICE f32 power_of_e(f32 x) {
@@ -12,15 +12,13 @@ template <class T>
 FG_DEVICE f64 power_of_e(f64 x) {
   return exp(x);
 }
-FG_DEVICE f32 log_of(f32 x) { return logf(x); }
-FG_DEVICE f64 log_of(f64 x) { return log(x); }
 // A NaN is lost here and found again in the sum.
 struct Larger {
   FG_DEVICE f32 operator()(f32 x, f32 y) const { return fmaxf(x, y); }
   FG_DEVICE f64 operator()(f64 x, f64 y) const { return fmax(x, y); }
 };
 
-template <class T, bool LOG, int THREADS, int G, int V, int PIECE, int EACH, i64 ROWS, i64 LENGTH>
+template <class T, int THREADS, int G, int V, int PIECE, int EACH, i64 ROWS, i64 LENGTH>
 __global__ __launch_bounds__(THREADS) void softmax_rows(T *out, const T *in) {
   typedef compute_t<T> C;
   __shared__ C shared[2][(THREADS + 31) / 32];
@@ -46,16 +44,16 @@ __global__ __launch_bounds__(THREADS) void softmax_rows(T *out, const T *in) {
 #pragma unroll
     for (int j = 0; j < V; j++) {
       const C e = mine.has(i) ? power_of_e<T>(x[i][j] - most) : (C)0;
-      if (!LOG) x[i][j] = e;
+      x[i][j] = e;
       sum += e;
     }
   sum = group_reduce<G>(sum, Add(), shared[1]);
-  const C factor = LOG ? most + log_of(sum) : (C)1 / sum;
+  const C factor = (C)1 / sum;
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     if (!mine.has(i)) continue;
 #pragma unroll
-    for (int j = 0; j < V; j++) held[i].v[j] = narrow<T>(LOG ? x[i][j] - factor : x[i][j] * factor);
+    for (int j = 0; j < V; j++) held[i].v[j] = narrow<T>(x[i][j] * factor);
     store(out + start + mine.column(i), held[i]);
   }
 }
@@ -89,21 +87,21 @@ FG_DEVICE void take_share(Share<C> &share, const Vec<T, V> &x) {
   share.most = most;
   share.sum = sum;
 }
-template <bool LOG, class T, int V, class C>
+template <class T, int V, class C>
 FG_DEVICE Vec<T, V> shared_out(const Share<C> &share, const Vec<T, V> &x) {
-  const C factor = LOG ? share.most + log_of(share.sum) : (C)1 / share.sum;
+  const C factor = (C)1 / share.sum;
   Vec<T, V> y;
 #pragma unroll
   for (int j = 0; j < V; j++) {
     const C value = widen(x.v[j]);
-    y.v[j] = narrow<T>(LOG ? value - factor : power_of_e<T>(value - share.most) * factor);
+    y.v[j] = narrow<T>(power_of_e<T>(value - share.most) * factor);
   }
   return y;
 }
 
 // Along an axis of SIZE elements, COLUMNS of them beside each other: X threads do V columns each,
 // Y as many elements of them at once.
-template <class T, bool LOG, int X, int Y, int V, int PIECE, i64 BATCHES, i64 SIZE, i64 COLUMNS>
+template <class T, int X, int Y, int V, int PIECE, i64 BATCHES, i64 SIZE, i64 COLUMNS>
 __global__ __launch_bounds__(X *Y) void softmax_columns(T *out, const T *in) {
   typedef compute_t<T> C;
   constexpr i64 ACROSS = (COLUMNS / V + X - 1) / X;
@@ -145,7 +143,7 @@ __global__ __launch_bounds__(X *Y) void softmax_columns(T *out, const T *in) {
   for (i64 i = y; i < end; i += Y) {
     Vec<T, V> held = load<V, PIECE>(in + start + i * COLUMNS);
 #pragma unroll
-    for (int j = 0; j < V; j++) held.v[j] = shared_out<LOG>(shares[j], Vec<T, 1>{{held.v[j]}}).v[0];
+    for (int j = 0; j < V; j++) held.v[j] = shared_out(shares[j], Vec<T, 1>{{held.v[j]}}).v[0];
     store(out + start + i * COLUMNS, held);
   }
 }
@@ -167,7 +165,7 @@ __global__ __launch_bounds__(THREADS) void softmax_shares(Share<compute_t<T>> *o
   share = block_reduce<THREADS>(share, Joined<T>(), shared);
   if (threadIdx.x == 0) out[blockIdx.x] = share;
 }
-template <class T, bool LOG, int THREADS, int V, int PIECE, i64 LENGTH, i64 PARTS>
+template <class T, int THREADS, int V, int PIECE, i64 LENGTH, i64 PARTS>
 __global__ __launch_bounds__(THREADS) void softmax_parts(T *out, const T *in,
                                                          const Share<compute_t<T>> *shares) {
   typedef compute_t<T> C;
@@ -181,5 +179,5 @@ __global__ __launch_bounds__(THREADS) void softmax_parts(T *out, const T *in,
     share = Joined<T>()(share, shares[row * PARTS + i]);
   share = warp_reduce(share, Joined<T>());
   for (i64 q = part * EACH + threadIdx.x; q < end; q += THREADS)
-    store(out + start + q * V, shared_out<LOG>(share, load<V, PIECE>(in + start + q * V)));
+    store(out + start + q * V, shared_out(share, load<V, PIECE>(in + start + q * V)));
 }
