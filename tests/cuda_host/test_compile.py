@@ -64,6 +64,14 @@ if "scatter" in OPS:
         "rotary": family(
             lambda x, c: ops.rotary_embedding(x, c, c), (1, 2, 3, 8), (1, 3, 4), dtype="f2"
         ),
+        "grouped": family(
+            lambda x, w: ops.grouped_matmul(x, w, np.array([0, 1, 0])), (3, 8), (2, 8, 16)
+        ),
+        "grouped f16": family(
+            lambda x, w: ops.grouped_matmul(x, w, np.array([0] * 70)),
+            *((70, 8), (1, 8, 16)),
+            dtype="f2",
+        ),
         "scatter": family(lambda x, y: ops.scatter_add(x, np.array([1, 1]), y), (3,), (2,)),
     }
 

@@ -146,11 +146,33 @@ def scatters() -> list[Case]:
     return found
 
 
+def groups() -> list[Case]:
+    found = []
+    build = node("grouped_matmul", layer=0)
+    for dtype in FLOATS:
+        for rows, k, n, experts in ((4, 3, 2, 3), (8, 5, 4, 4), (70, 40, 72, 2), (33, 64, 136, 5)):
+            x, w = numbers(rows, k, dtype=dtype) / 4, numbers(experts, k, n, dtype=dtype) / 4
+            ids = RNG.integers(0, max(1, experts - 1), rows)
+            found.append(
+                Case(f"groups {dtype} {rows}", build, (x.astype(dtype), w.astype(dtype), ids))
+            )
+    wide = (numbers(6, 4), numbers(40, 4, 3), np.array([39, 0, 31, 32, 0, 39], "i4"))
+    none = (numbers(3, 0), numbers(2, 0, 3), np.array([1, 0, 1]))
+    lost = (numbers(4, 4), numbers(3, 4, 70), np.array([2, 3, -1, 0]))
+    return [
+        *found,
+        Case("groups of many experts", build, wide),
+        Case("groups of nothing", build, none),
+        Case("groups without an expert", build, lost, faults=True),
+    ]
+
+
 FAMILIES = {
     "cumulative_sum": scans,
     "top_k": choices,
     "rotary_embedding": rotations,
     "scatter": scatters,
+    "grouped_matmul": groups,
 }
 CASES = [case for op, build in FAMILIES.items() if op in OPS for case in build()]
 
@@ -170,7 +192,8 @@ def test_indexing(suite: Suite, case: Case) -> None:
         return
     for one, expected in zip(found, case.expected(), strict=True):
         # A sum loses a share of the largest that it has come by.
-        largest = float(np.abs(expected.astype("f8")).max(initial=1)) if "sums" in case.name else 1
+        summed = case.name.startswith(("sums", "groups"))
+        largest = float(np.abs(expected.astype("f8")).max(initial=1)) if summed else 1
         close(one, expected, scale=6 * max(1, largest / 4))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastgraph.lower.cuda import (
     elementwise,
+    grouped,
     indexing,
     matmul,
     movement,
@@ -18,6 +19,7 @@ __all__ = [
     "LOWERINGS",
     "Target",
     "elementwise",
+    "grouped",
     "indexing",
     "matmul",
     "movement",

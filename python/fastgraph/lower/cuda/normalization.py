@@ -156,7 +156,7 @@ def lower_norm(node: Node, target: Target) -> list[CudaCall | Alias]:
         plan is not None
         and plan.each * plan.width <= BLOCK_ELEMENTS
         and rows <= FEW_ROWS * target.multiprocessors
-        and all(target.fixed(node.inputs[i]) for i in (weight, bias) if i is not None)
+        and all(target.is_constant(node.inputs[i], node) for i in (weight, bias) if i is not None)
     )
     flags = (
         *(node.op == "rms_norm", residual is not None, weight is not None, bias is not None),

@@ -67,11 +67,6 @@ class Target:
             return True
         return root.node in self.is_set and reader not in self.is_set
 
-    def fixed(self, value: Value) -> bool:
-        """Return whether the bytes of `value` are the same for the whole of a run."""
-        root, _ = self.roots.of(value)
-        return isinstance(root, Value) and root.node.op in ("param", "constant")
-
 
 Lowering = Callable[[Node, Target], list[CudaCall | Alias]]
 LOWERINGS: dict[str, Lowering] = {}
