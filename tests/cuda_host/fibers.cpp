@@ -233,6 +233,10 @@ void run_block(unsigned number, unsigned char *shared) {
     fiber.waited = false;
     fiber.groups.clear();
     fiber.open.clear();
+#if SANITIZED
+    // The last fiber on this stack ended without leaving its functions.
+    __asan_unpoison_memory_region(stack_of(&fiber), STACK);
+#endif
     prepare(&fiber.context, stack_of(&fiber), entry);
     make_ready(i);
   }
