@@ -131,8 +131,9 @@ class Suite:
         inplace: bool,
     ) -> None:  # fmt: skip
         own: dict[Place, Place] = {}
-        for out in call.outs:
-            root, _ = case.roots.of(out)
+        # Nobody writes what has no bytes.
+        for place in (*call.outs, *call.ins):
+            root, _ = case.roots.of(place)
             if root not in memory:
                 size = root.nbytes if isinstance(root, Temp) else root.size * root.dtype.itemsize
                 memory[root] = self._guarded(np.full(size, 0xFF, "u1"))
