@@ -51,6 +51,9 @@ FAMILIES = {
     "matmul f16, few rows": family(lambda x, w: x @ w, (9, 128), (128, 64), dtype="f2"),
     "matmul f16": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f2"),
     "matmul f64": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f8"),
+    "attention": family(ops.attention, *[(1, 1, 40, 32)] * 3),
+    "attention f16": family(ops.attention, *[(1, 1, 40, 32)] * 3, dtype="f2"),
+    "attention f16, step": family(ops.attention, (1, 1, 1, 32), *[(1, 1, 600, 32)] * 2, dtype="f2"),
     "take": family(lambda x, i: ops.take(x, i.astype("int64")), (3, 8), (5,)),
 }
 if "scatter" in OPS:

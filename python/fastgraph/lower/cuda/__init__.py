@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastgraph.lower.cuda import (
+    attention,
     elementwise,
     grouped,
     indexing,
@@ -18,6 +19,7 @@ from fastgraph.lower.cuda.registry import LOWERINGS, Target
 __all__ = [
     "LOWERINGS",
     "Target",
+    "attention",
     "elementwise",
     "grouped",
     "indexing",

@@ -1,4 +1,4 @@
-"""The tiles of matrix products, and which of them suits a product: one table, to be tuned.
+"""The tiles of matrix products and of attention, and which of them suits: tables, to be tuned.
 
 The choice looks at the shape and the GPU alone, so a graph gives the same bits on every run.
 """
@@ -10,8 +10,9 @@ import math
 from typing import NamedTuple
 
 __all__ = [
-    "MAX_ROWS", "MMA", "ROWS", "SIMT", "Choice", "MmaTile", "RowsChoice", "RowsTile", "Shape",
-    "SimtTile", "choose", "choose_rows",
+    "FEW_BLOCKS", "FEW_KEYS", "FEW_ROWS", "FEW_STEPS", "FEW_WARPS", "FLASH", "MAX_ROWS", "MMA",
+    "PLAIN_SUMS", "PLAIN_TILES", "ROWS", "SIMT", "Choice", "FlashTile", "MmaTile", "RowsChoice",
+    "RowsTile", "Shape", "SimtTile", "choose", "choose_rows",
 ]  # fmt: skip
 
 # Parts of K that are tried; more would cost more to add up than they bring.
@@ -137,6 +138,39 @@ MAX_ROWS = 16
 # Blocks of 8 warps that a multiprocessor should have, and the most parts of K.
 ROWS_BLOCKS = 2
 ROWS_SPLITS = 32
+
+
+class FlashTile(NamedTuple):
+    """A tile of attention_mma: warps of a block, times 16 rows of a warp, keys of a step."""
+
+    warps: int
+    tiles: int
+    keys: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return 16 * self.warps * self.tiles
+
+
+FLASH = {
+    64: (FlashTile(4, 2, 64), FlashTile(4, 1, 64), FlashTile(2, 1, 64), FlashTile(1, 1, 64)),
+    128: (FlashTile(4, 2, 32), FlashTile(4, 1, 64), FlashTile(2, 1, 64), FlashTile(1, 1, 64)),
+    256: (FlashTile(4, 1, 32), FlashTile(2, 1, 32), FlashTile(1, 1, 32)),
+}
+"""By the longest head that they are for; the first of which every multiprocessor gets one."""
+
+# attention_few: warps of a block, and keys of a step by the longest head.
+FEW_ROWS = 16
+FEW_WARPS = 4
+FEW_KEYS = {64: 32, 128: 32, 256: 16}
+# Blocks for each multiprocessor, and steps of a warp, below which keys are not cut further.
+FEW_BLOCKS = 2
+FEW_STEPS = 2
+
+# attention_simt: rows and keys of a block, best first; sums that a thread can hold, in words.
+PLAIN_TILES = ((64, 64), (64, 32), (32, 32), (16, 32), (16, 16))
+PLAIN_SUMS = 64
 
 
 class RowsChoice(NamedTuple):

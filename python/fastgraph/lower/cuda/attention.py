@@ -1,0 +1,322 @@
+"""Attention on cuda: which kernel, which tile, whether keys are cut into parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from fastgraph.errors import CompileError
+from fastgraph.ir.graph import Node
+from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
+from fastgraph.lower.call import Alias, Temp
+from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.launch import cost, i32, traffic
+from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
+from fastgraph.lower.cuda.text import source
+from fastgraph.lower.cuda.tiles import (
+    FEW_BLOCKS,
+    FEW_KEYS,
+    FEW_ROWS,
+    FEW_STEPS,
+    FEW_WARPS,
+    FLASH,
+    PLAIN_SUMS,
+    PLAIN_TILES,
+    FlashTile,
+)
+from fastgraph.lower.strides import broadcast_strides
+
+__all__ = ["lower_fused_attention"]
+
+# What the tensor cores multiply at once, and the longest heads that they have a kernel for.
+STEP = 16
+LONGEST = max(FLASH)
+# No bound of the keys that a query sees; small enough that positions can be added.
+NO_BOUND = 1 << 30
+# As in sources/attention.cuh.
+NO_MASK, BOOL_MASK, ADDED_MASK = 0, 1, 2
+PLAIN_THREADS = 256
+COMBINE_THREADS = 128
+NOTHING: Argument = ("value", bytes(8))
+
+STRIDES = np.dtype([(name, "i8") for name in ("offset", "batch", "head", "position")])
+WORDS = np.dtype(
+    [
+        ("sizes", "i4", 6),
+        ("bounds", "i4", 2),
+        ("splits", "i4"),
+        ("split_keys", "i4"),
+        ("scale", "f8"),
+        ("cap", "f8"),
+        ("q", STRIDES),
+        ("k", STRIDES),
+        ("v", STRIDES),
+        ("o", STRIDES),
+        ("mask", "i8", 4),
+    ],
+    align=True,
+)
+"""The struct Attention of sources/attention.cuh."""
+
+
+def up(number: int, step: int) -> int:
+    """Return `number` rounded up to a multiple of `step`, and at least that."""
+    return max(1, -(-number // step)) * step
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of attention, and how its work is cut.
+
+    Attributes
+    ----------
+    source, entry : str
+        The entry up to the last template arguments, which are the same for all.
+    rows, threads, shared_bytes : int
+        Of a block.
+    splits, split_keys : int
+        Parts of the keys.
+    """
+
+    source: str
+    entry: str
+    rows: int
+    threads: int
+    shared_bytes: int
+    splits: int
+    split_keys: int
+
+
+@lowers("fused_attention")
+def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
+    """One launch, and a second one where the keys are cut."""
+    attrs, out = node.attrs, node.outputs[0]
+    if prod(out.shape) == 0:
+        return []
+    sizes: AttentionSizes = attrs["sizes"]
+    kernel = choose_kernel(node, target)
+    operands = [node.inputs[attrs[name].input] for name in "qkv"]
+    kind = NO_MASK
+    if attrs["mask"] is not None:
+        operands.append(node.inputs[attrs["mask"]])
+        kind = BOOL_MASK if operands[-1].dtype == np.bool_ else ADDED_MASK
+    name = ctype(out.dtype)
+    item = 8 if name == "f64" else 4
+    rows = sizes.heads // sizes.key_heads * sizes.queries
+    all_rows = sizes.batch * sizes.heads * sizes.queries
+    partial = None
+    if kernel.splits > 1:
+        nbytes = kernel.splits * all_rows * (sizes.value_length + 2) * item
+        partial = Temp(nbytes, "parts of the keys")
+    arguments = words(node, kernel)
+    pairs = sizes.batch * sizes.heads * seen(sizes, attrs["lower"], attrs["upper"])
+    flops = 2 * pairs * (sizes.length + sizes.value_length)
+    nbytes = traffic((out, *operands))
+    call = CudaCall(
+        KernelCode(
+            kernel.source,
+            f"{kernel.entry}, {kind}, {'false' if attrs['softcap'] is None else 'true'}>",
+            "attention",
+        ),
+        (partial or out,),
+        tuple(operands),
+        (-(-rows // kernel.rows) * sizes.key_heads * sizes.batch * kernel.splits, 1, 1),
+        (kernel.threads, 1, 1),
+        (
+            NOTHING if partial else ("out", 0),
+            *(("in", i) for i in range(3)),
+            ("in", 3) if kind else NOTHING,
+            ("out", 0) if partial else NOTHING,
+            i32(sizes.batch),
+            arguments,
+        ),
+        shared_bytes=kernel.shared_bytes,
+        flops=flops,
+        nbytes=nbytes,
+        label="attention",
+        cost_ns=cost(flops, nbytes),
+    )
+    if partial is None:
+        return [call]
+    together = CudaCall(
+        KernelCode(
+            source("elementwise.cuh", "attention.cuh"), f"attention_combine<{name}>", "attention"
+        ),
+        (out,),
+        (partial,),
+        (all_rows, 1, 1),
+        (COMBINE_THREADS, 1, 1),
+        (("out", 0), ("in", 0), i32(sizes.batch), arguments),
+        nbytes=traffic((out, partial)),
+        label="attention, parts of the keys",
+        cost_ns=cost(0, traffic((out, partial))),
+    )
+    return [call, together]
+
+
+def choose_kernel(node: Node, target: Target) -> Kernel:
+    """Choose from shapes and the GPU alone."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    name = ctype(node.outputs[0].dtype)
+    longest = max(sizes.length, sizes.value_length)
+    rows = sizes.heads // sizes.key_heads * sizes.queries
+    if name in ("f16", "bf16") and longest <= LONGEST:
+        if rows <= FEW_ROWS:
+            return few(node, target)
+        return flash(node, rows, target)
+    return plain(node, rows, target)
+
+
+def lengths(sizes: AttentionSizes) -> tuple[int, int]:
+    """The elements of a head of k and of v as kernels take them."""
+    return up(sizes.length, STEP), up(sizes.value_length, STEP)
+
+
+def flash(node: Node, rows: int, target: Target) -> Kernel:
+    """Many rows of half floats."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    d, v = lengths(sizes)
+    tiles = FLASH[next(limit for limit in FLASH if limit >= max(d, v))]
+    heads = sizes.batch * sizes.key_heads
+
+    def shared(tile: FlashTile) -> int:
+        return tile.rows * (2 * d + 16) + 2 * tile.keys * (2 * d + 2 * v + 32)
+
+    fitting = [tile for tile in tiles if shared(tile) <= target.max_shared_bytes]
+    full = [t for t in fitting if heads * -(-rows // t.rows) >= target.multiprocessors]
+    tile = (full or fitting[-1:])[0]
+    words = [ctype(node.outputs[0].dtype), d, v, *tile, copied_bytes(node, target)]
+    return Kernel(
+        source("elementwise.cuh", "attention.cuh", "attention_mma"),
+        f"attention_mma<{', '.join(map(str, words))}",
+        tile.rows,
+        32 * tile.warps,
+        shared(tile),
+        1,
+        NO_BOUND,
+    )
+
+
+def few(node: Node, target: Target) -> Kernel:
+    """Few rows of half floats: a step of decoding."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    d, v = lengths(sizes)
+    keys = FEW_KEYS[next(limit for limit in FEW_KEYS if limit >= max(d, v))]
+    words = [ctype(node.outputs[0].dtype), d, v, FEW_WARPS, keys, copied_bytes(node, target)]
+    operands = FEW_ROWS * (2 * d + 16) + FEW_WARPS * 2 * keys * (2 * d + 2 * v + 32)
+    splits, split_keys = cut(
+        sizes, sizes.batch * sizes.key_heads, FEW_WARPS * keys * FEW_STEPS, target
+    )
+    return Kernel(
+        source("elementwise.cuh", "attention.cuh", "attention_mma"),
+        f"attention_few<{', '.join(map(str, words))}",
+        FEW_ROWS,
+        32 * FEW_WARPS,
+        max(operands, 4 * FEW_WARPS * FEW_ROWS * (v + 2)),
+        splits,
+        split_keys,
+    )
+
+
+def plain(node: Node, rows: int, target: Target) -> Kernel:
+    """Every other dtype and length."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    d, v = lengths(sizes)
+    dtype = ctype(node.outputs[0].dtype)
+    item = 8 if dtype == "f64" else 4
+    pad = 16 // item
+
+    def shared(tile: tuple[int, int]) -> int:
+        r, keys = tile
+        return item * ((r + keys) * (d + pad) + keys * v + r * (keys + pad))
+
+    def suits(tile: tuple[int, int]) -> bool:
+        r, keys = tile
+        if keys > 32 and (item == 8 or max(d, v) > 64):
+            return False
+        if r > 16 and (rows <= r // 2 or r * v // 256 * (item // 4) > PLAIN_SUMS):
+            return False
+        return shared(tile) <= target.max_shared_bytes
+
+    tile = next((tile for tile in PLAIN_TILES if suits(tile)), None)
+    if tile is None:
+        raise CompileError(
+            f"{node.name} ({node.site}): attention over heads of {sizes.length} and "
+            f"{sizes.value_length} elements needs {shared(PLAIN_TILES[-1]):,} bytes of shared "
+            f"memory, {target.arch} has {target.max_shared_bytes:,}; use matmul and softmax"
+        )
+    r, keys = tile
+    splits, split_keys = 1, NO_BOUND
+    if rows <= r:
+        splits, split_keys = cut(sizes, sizes.batch * sizes.key_heads, 4 * keys, target)
+    least = node.outputs[0].dtype.itemsize
+    copied = copied_bytes(node, target)
+    words = [dtype, d, v, r, keys, copied if copied == WIDEST else least]
+    return Kernel(
+        source("elementwise.cuh", "attention.cuh", "attention_simt"),
+        f"attention_simt<{', '.join(map(str, words))}",
+        r,
+        PLAIN_THREADS,
+        shared(tile),
+        splits,
+        split_keys,
+    )
+
+
+def cut(sizes: AttentionSizes, blocks: int, least: int, target: Target) -> tuple[int, int]:
+    """Parts of the keys, none shorter than `least`, and how long each is."""
+    wanted = -(-FEW_BLOCKS * target.multiprocessors // blocks)
+    splits = max(1, min(wanted, sizes.keys // least))
+    if splits == 1:
+        return 1, NO_BOUND
+    part = up(-(-sizes.keys // splits), least // 2)
+    return -(-sizes.keys // part), part
+
+
+def copied_bytes(node: Node, target: Target) -> int:
+    """How many bytes of q, k and v can be copied at once: up to 16."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    item = node.outputs[0].dtype.itemsize
+    found = WIDEST
+    for name in "qkv":
+        place: Place = node.attrs[name]
+        length = sizes.value_length if name == "v" else sizes.length
+        steps = place.offset | place.batch | place.head | place.position | length
+        at = steps * item
+        found = min(found, at & -at or WIDEST, target.alignment(node.inputs[place.input]))
+    return found
+
+
+def words(node: Node, kernel: Kernel) -> Argument:
+    """The struct Attention."""
+    attrs, out = node.attrs, node.outputs[0]
+    sizes: AttentionSizes = attrs["sizes"]
+    found = np.zeros(1, WORDS)
+    found["sizes"] = sizes[1:]
+    # Beyond the last key and before the first one there is nothing to bound.
+    found["bounds"] = [
+        -NO_BOUND if attrs["lower"] is None else max(-NO_BOUND, min(attrs["lower"], NO_BOUND)),
+        NO_BOUND if attrs["upper"] is None else max(-NO_BOUND, min(attrs["upper"], NO_BOUND)),
+    ]
+    found["splits"], found["split_keys"] = kernel.splits, kernel.split_keys
+    found["scale"], found["cap"] = attrs["scale"], attrs["softcap"] or 0.0
+    for name in "qkv":
+        found[name] = tuple(attrs[name])[1:]
+    row = sizes.value_length
+    steps = (row, sizes.heads * row) if attrs["rows_first"] else (sizes.queries * row, row)
+    found["o"] = (0, prod(out.shape[1:]), *steps)
+    if attrs["mask"] is not None:
+        scores = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
+        found["mask"] = broadcast_strides(node.inputs[attrs["mask"]].shape, scores)
+    return "value", found.tobytes()
+
+
+def seen(sizes: AttentionSizes, lower: int | None, upper: int | None) -> int:
+    """How many keys all queries see together, without the mask."""
+    i = np.arange(sizes.queries, dtype=np.int64)
+    begin = i * 0 if lower is None else np.clip(i + lower, 0, sizes.keys)
+    end = i * 0 + sizes.keys if upper is None else np.clip(i + upper + 1, 0, sizes.keys)
+    return int(np.maximum(end - begin, 0).sum())

@@ -1,0 +1,121 @@
+// What the kernels of attention share: where operands lie, which keys a query sees, and the sum of
+// the parts into which long rows of keys were cut.
+//
+// Heads of q that share a head of k and v are worked on together: row r of such a group is query
+// r % queries of its head r / queries. No scores are ever written to memory.
+
+struct Strides {
+  i64 offset, batch, head, position;
+};
+
+// As lowered: sizes, strides in elements, and what becomes of a score.
+struct Attention {
+  i32 heads, key_heads, queries, keys, length, value_length;
+  i32 lower, upper;  // query i sees keys from i + lower to i + upper
+  i32 splits, split_keys;
+  f64 scale, cap;  // cap 0: none
+  Strides q, k, v, o;
+  i64 mask[4];
+};
+
+enum { MASK_NONE, MASK_BOOL, MASK_ADDED };
+
+// Where a block is: batch and head of k, first row of its tile, and its part of the keys.
+struct Place {
+  i32 batch, key_head, row0, split;
+};
+FG_DEVICE Place find_place(const Attention &a, int rows_of_tile) {
+  const int rows = a.heads / a.key_heads * a.queries,
+            tiles = (rows + rows_of_tile - 1) / rows_of_tile;
+  u32 at = blockIdx.x;
+  Place p;
+  p.split = (i32)(at % a.splits);
+  at /= a.splits;
+  // Of a causal head the last rows have most to do, so they begin.
+  p.row0 = (tiles - 1 - (i32)(at % tiles)) * rows_of_tile;
+  at /= tiles;
+  p.key_head = (i32)(at % a.key_heads);
+  p.batch = (i32)(at / a.key_heads);
+  return p;
+}
+
+// Where rows of q and of the result begin.
+FG_DEVICE i64 position_of(const Attention &a, const Strides &strides, const Place &p, int row) {
+  const int head = p.key_head * (a.heads / a.key_heads) + row / a.queries;
+  return p.batch * strides.batch + head * strides.head + row % a.queries * strides.position;
+}
+
+// The keys that rows from `row0` to `row1` see at all, cut to the part of the block.
+struct Range {
+  i32 begin, end;
+};
+FG_DEVICE Range seen_keys(const Attention &a, int row0, int row1, int split) {
+  int first = row0 % a.queries, last = (row1 - 1) % a.queries;
+  if (row0 / a.queries != (row1 - 1) / a.queries) first = 0, last = a.queries - 1;
+  Range range = {max(0, first + a.lower), min(a.keys, last + a.upper + 1)};
+  range.begin = max(range.begin, split * a.split_keys);
+  range.end = min(range.end, (split + 1) * a.split_keys);
+  return range;
+}
+
+FG_DEVICE f32 exp2_of(f32 x) {
+#ifdef FG_HOST
+  return exp2f(x);
+#else
+  f32 y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+FG_DEVICE f64 exp2_of(f64 x) { return exp2(x); }
+// NaN loses: it comes back with the weights.
+struct LargerOf {
+  FG_DEVICE f32 operator()(f32 x, f32 y) const { return fmaxf(x, y); }
+  FG_DEVICE f64 operator()(f64 x, f64 y) const { return fmax(x, y); }
+};
+template <class A>
+struct Log2E {
+  static constexpr A value = (A)1.44269504088896340736;
+};
+
+// A score as a power of two, before anything is subtracted; -inf where the key is not seen. `at` is
+// the mask's element of query and head, without the key.
+template <class T, int MASK, bool CAP, class A>
+FG_DEVICE A scored(A product, const Attention &a, const void *mask, i64 at, int query, int key) {
+  if (key >= a.keys || key < query + a.lower || key > query + a.upper) return -(A)FG_INFINITY;
+  A score = product * (A)a.scale;
+  if constexpr (CAP) score = (A)a.cap * op_tanh(score / (A)a.cap);
+  if constexpr (MASK == MASK_BOOL)
+    if (((const u8 *)mask)[at + key * a.mask[3]] == 0) return -(A)FG_INFINITY;
+  if constexpr (MASK == MASK_ADDED) score += widen(((const T *)mask)[at + key * a.mask[3]]);
+  return score * Log2E<A>::value;
+}
+
+// Sums of parts of the keys, in order: part s of row r has value_length sums at
+// partial[(s * rows + r) * value_length], the exponent that they are relative to and their weight
+// behind all of them.
+template <class T>
+__global__ void __launch_bounds__(128)
+    attention_combine(T *o, const compute_t<T> *partial, i32 batches, Attention a) {
+  typedef compute_t<T> A;
+  fg_trigger();
+  fg_wait();
+  const i64 rows = (i64)batches * a.heads * a.queries, row = blockIdx.x;
+  const A *exponents = partial + a.splits * rows * a.value_length;
+  const A *weights = exponents + a.splits * rows;
+  A most = -(A)FG_INFINITY;
+  for (int s = 0; s < a.splits; s++) most = fmax(most, exponents[s * rows + row]);
+  if (most == -(A)FG_INFINITY) most = 0;
+  A weight = 0;
+  for (int s = 0; s < a.splits; s++)
+    weight += weights[s * rows + row] * exp2_of(exponents[s * rows + row] - most);
+  const i64 query = row % a.queries, head = row / a.queries % a.heads;
+  T *to = o + row / a.queries / a.heads * a.o.batch + head * a.o.head + query * a.o.position;
+  for (int i = threadIdx.x; i < a.value_length; i += 128) {
+    A sum = 0;
+    for (int s = 0; s < a.splits; s++)
+      sum += partial[(s * rows + row) * a.value_length + i] *
+             exp2_of(exponents[s * rows + row] - most);
+    to[i] = narrow<T>(weight == (A)0 ? (A)0 : sum / weight);
+  }
+}

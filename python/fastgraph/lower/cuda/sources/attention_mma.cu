@@ -1,0 +1,364 @@
+// Attention of f16 and bf16 by the tensor cores: scores, weights and sums stay in registers, where
+// the sums of a query are rescaled whenever a larger score is met.
+//
+// D, V: elements of a head of k and of v, rounded up to 16; beyond the true ones there are zeros.
+// TILES: a warp has so many times 16 rows. KEYS: keys of a tile. BYTES: what is copied at once.
+
+// Rows in shared memory are one piece of 16 bytes longer than they have to be: an odd number, so that
+// a piece of eight successive rows lies in different banks.
+template <int ELEMENTS>
+struct Row {
+  static constexpr int BYTES = ELEMENTS * 2 + 16;
+};
+
+// Begins to copy `rows` rows, of ROWS, `step` elements apart; zeros beyond them and `elements`.
+template <int THREADS, int ROWS, int ELEMENTS, int BYTES, class T>
+FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int rows, int elements,
+                              int thread) {
+  constexpr int EACH = BYTES / 2, ACROSS = ELEMENTS / EACH, PIECES = ROWS * ACROSS;
+  constexpr int AT_ONCE = BYTES >= 4 ? 4 : 8;
+#pragma unroll AT_ONCE
+  for (int piece = thread; piece < PIECES; piece += THREADS) {
+    const int row = piece / ACROSS, element = piece % ACROSS * EACH;
+    const bool inside = row < rows && element < elements;
+    const T *source = inside ? from + row * step + element : from;
+    unsigned char *place = to + row * Row<ELEMENTS>::BYTES + element * 2;
+    if constexpr (BYTES >= 4)
+      cp_async<BYTES>(place, source, inside ? BYTES : 0);
+    else
+      *(T *)place = inside ? *source : T{0};
+  }
+}
+
+template <class T>
+FG_DEVICE u32 pack(f32 low, f32 high) {
+  if constexpr (Same<T, f16>::value)
+    return pack_f16(low, high);
+  else
+    return pack_bf16(low, high);
+}
+
+// A warp's rows: 16 * TILES of them, each shared by four lanes.
+template <class T, int D, int V, int TILES, int KEYS, int MASK, bool CAP>
+struct Flash {
+  // Without mask and cap a score is a product times a factor, which is left for the exponent.
+  static constexpr bool PLAIN = MASK == MASK_NONE && !CAP;
+  f32 sums[TILES][V / 8][4] = {};
+  f32 most[TILES][2], weight[TILES][2] = {};
+  int query[TILES][2];
+  i64 mask_at[TILES][2];
+
+  FG_DEVICE Flash(const Attention &a, const Place &p, int row0) {
+    const int group = a.heads / a.key_heads;
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        // Rows past the end see what the last one sees.
+        const int row =
+            min(row0 + i * 16 + h * 8 + (int)threadIdx.x % 32 / 4, group * a.queries - 1);
+        most[i][h] = -FG_INFINITY;
+        query[i][h] = row % a.queries;
+        const int head = p.key_head * group + row / a.queries;
+        mask_at[i][h] = p.batch * a.mask[0] + head * a.mask[1] + query[i][h] * a.mask[2];
+      }
+  }
+
+  // One tile of keys from `key0`; `tile_q` are this warp's rows. In between, `values` is called: it
+  // returns the tile of v. WHOLE: all rows see all keys.
+  template <bool WHOLE, class F>
+  FG_DEVICE void attend(const Attention &a, const unsigned char *tile_q,
+                        const unsigned char *tile_k, const void *mask, int key0, F values) {
+    const int lane = threadIdx.x % 32;
+    f32 s[TILES][KEYS / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < D; d += 16) {
+      u32 left[TILES][4];
+#pragma unroll
+      for (int i = 0; i < TILES; i++)
+        ldmatrix<4>(left[i],
+                    tile_q + (i * 16 + lane % 16) * Row<D>::BYTES + d * 2 + lane / 16 * 16);
+#pragma unroll
+      for (int j = 0; j < KEYS; j += 16) {
+        u32 right[4];
+        ldmatrix<4>(right, tile_k + (j + lane % 8 + lane / 16 * 8) * Row<D>::BYTES + d * 2 +
+                               lane / 8 % 2 * 16);
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+          mma_16816<T>(s[i][j / 8], left[i], {right[0], right[1]});
+          mma_16816<T>(s[i][j / 8 + 1], left[i], {right[2], right[3]});
+        }
+      }
+    }
+    const f32 factor = PLAIN ? (f32)a.scale * Log2E<f32>::value : 1.0f;
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        f32 largest = -FG_INFINITY;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+          for (int q = 0; q < 2; q++) {
+            f32 &one = s[i][j][2 * h + q];
+            const int key = key0 + j * 8 + lane % 4 * 2 + q;
+            if constexpr (!PLAIN) {
+              one = scored<T, MASK, CAP>(one, a, mask, mask_at[i][h], query[i][h], key);
+            } else if constexpr (!WHOLE) {
+              const int step = key - query[i][h];
+              if (key >= a.keys || step < a.lower || step > a.upper) one = -FG_INFINITY;
+            }
+            largest = fmaxf(largest, one);
+          }
+        const f32 old = most[i][h];
+        const f32 now = fmaxf(old, warp_reduce<4>(largest, LargerOf()));
+        most[i][h] = now;
+        // Nothing seen yet: any finite number does.
+        const f32 base = now == -FG_INFINITY ? 0.0f : now * factor;
+        const f32 rescale = exp2_of(old * factor - base);
+        f32 total = 0.0f;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+          for (int q = 0; q < 2; q++) {
+            f32 &one = s[i][j][2 * h + q];
+            one = exp2_of(one * factor - base);
+            total += one;
+          }
+        weight[i][h] = weight[i][h] * rescale + total;
+#pragma unroll
+        for (int j = 0; j < V / 8; j++) {
+          sums[i][j][2 * h] *= rescale;
+          sums[i][j][2 * h + 1] *= rescale;
+        }
+      }
+    const unsigned char *tile_v = values();
+#pragma unroll
+    for (int j = 0; j < KEYS; j += 16) {
+      u32 left[TILES][4];
+#pragma unroll
+      for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int q = 0; q < 4; q++)
+          left[i][q] = pack<T>(s[i][j / 8 + q / 2][q % 2 * 2], s[i][j / 8 + q / 2][q % 2 * 2 + 1]);
+#pragma unroll
+      for (int d = 0; d < V; d += 16) {
+        u32 right[4];
+        ldmatrix<4, true>(right, tile_v + (j + lane % 16) * Row<V>::BYTES + d * 2 + lane / 16 * 16);
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+          mma_16816<T>(sums[i][d / 8], left[i], {right[0], right[1]});
+          mma_16816<T>(sums[i][d / 8 + 1], left[i], {right[2], right[3]});
+        }
+      }
+    }
+  }
+
+  // What the largest score is as a power of two, and the weight of a row over its four lanes.
+  FG_DEVICE f32 exponent(const Attention &a, int i, int h) const {
+    const f32 found = most[i][h];
+    return PLAIN && found != -FG_INFINITY ? found * ((f32)a.scale * Log2E<f32>::value) : found;
+  }
+  FG_DEVICE f32 whole_weight(int i, int h) const { return warp_reduce<4>(weight[i][h], Add()); }
+};
+
+template <int THREADS, int ROWS, int D, int BYTES, class T>
+FG_DEVICE void copy_queries(unsigned char *to, const T *q, const Attention &a, const Place &p,
+                            int row0, int rows, int thread) {
+  constexpr int EACH = BYTES / 2, ACROSS = D / EACH;
+  for (int piece = thread; piece < ROWS * ACROSS; piece += THREADS) {
+    const int row = row0 + piece / ACROSS, element = piece % ACROSS * EACH;
+    const bool inside = row < rows && element < a.length;
+    const T *source = inside ? q + position_of(a, a.q, p, row) + element : q;
+    unsigned char *place = to + piece / ACROSS * Row<D>::BYTES + element * 2;
+    if constexpr (BYTES >= 4)
+      cp_async<BYTES>(place, source, inside ? BYTES : 0);
+    else
+      *(T *)place = inside ? *source : T{0};
+  }
+}
+
+template <class T, int D, int V, int WARPS, int TILES, int KEYS, int BYTES, int MASK, bool CAP>
+__global__ void __launch_bounds__(WARPS * 32)
+    attention_mma(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
+                  i32 batches, Attention a) {
+  constexpr int THREADS = WARPS * 32, ROWS = WARPS * TILES * 16;
+  constexpr int K_TILE = KEYS * Row<D>::BYTES, V_TILE = KEYS * Row<V>::BYTES;
+  FG_DYNAMIC_SHARED(shared);
+  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * Row<D>::BYTES;
+  unsigned char *tiles_v = tiles_k + 2 * K_TILE;
+  (void)partial, (void)batches;
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int rows = a.heads / a.key_heads * a.queries;
+  const Place p = find_place(a, ROWS);
+  const Range range = seen_keys(a, p.row0, min(p.row0 + ROWS, rows), 0);
+  const int begin = range.begin / KEYS * KEYS;
+  q += a.q.offset;
+  k += a.k.offset + p.batch * a.k.batch + p.key_head * a.k.head;
+  v += a.v.offset + p.batch * a.v.batch + p.key_head * a.v.head;
+  const auto copy_k = [&](int key) {
+    if (key < range.end)
+      copy_positions<THREADS, KEYS, D, BYTES>(tiles_k + key / KEYS % 2 * K_TILE,
+                                              k + key * a.k.position, a.k.position, a.keys - key,
+                                              a.length, threadIdx.x);
+    cp_async_commit();
+  };
+  const auto copy_v = [&](int key) {
+    if (key < range.end)
+      copy_positions<THREADS, KEYS, V, BYTES>(tiles_v + key / KEYS % 2 * V_TILE,
+                                              v + key * a.v.position, a.v.position, a.keys - key,
+                                              a.value_length, threadIdx.x);
+    cp_async_commit();
+  };
+
+  fg_trigger();
+  fg_wait();
+  copy_queries<THREADS, ROWS, D, BYTES>(tile_q, q, a, p, p.row0, rows, threadIdx.x);
+  copy_k(begin);
+  copy_v(begin);
+  Flash<T, D, V, TILES, KEYS, MASK, CAP> flash(a, p, p.row0 + warp * TILES * 16);
+  // Between these keys every row of the block sees all.
+  const int row1 = min(p.row0 + ROWS, rows) - 1;
+  const bool one_head = p.row0 / a.queries == row1 / a.queries;
+  const int whole_begin = one_head ? row1 % a.queries + a.lower : a.queries - 1 + a.lower;
+  const int whole_end = min(a.keys, (one_head ? p.row0 % a.queries : 0) + a.upper + 1);
+
+  for (int key = begin; key < range.end; key += KEYS) {
+    cp_async_wait<1>();
+    __syncthreads();
+    copy_k(key + KEYS);
+    const auto values = [&] {
+      cp_async_wait<1>();
+      __syncthreads();
+      copy_v(key + KEYS);
+      return (const unsigned char *)(tiles_v + key / KEYS % 2 * V_TILE);
+    };
+    const unsigned char *own_q = tile_q + warp * TILES * 16 * Row<D>::BYTES;
+    const unsigned char *tile_k = tiles_k + key / KEYS % 2 * K_TILE;
+    if (key >= whole_begin && key + KEYS <= whole_end)
+      flash.template attend<true>(a, own_q, tile_k, mask, key, values);
+    else
+      flash.template attend<false>(a, own_q, tile_k, mask, key, values);
+  }
+  cp_async_wait<0>();
+
+#pragma unroll
+  for (int i = 0; i < TILES; i++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int row = p.row0 + (warp * TILES + i) * 16 + h * 8 + lane / 4;
+      const f32 total = flash.whole_weight(i, h), inverse = total == 0.0f ? 0.0f : 1.0f / total;
+      if (row >= rows) continue;
+      T *to = o + position_of(a, a.o, p, row);
+      const bool pairs = a.value_length % 2 == 0;
+#pragma unroll
+      for (int j = 0; j < V / 8; j++) {
+        const int element = j * 8 + lane % 4 * 2;
+        const f32 *two = flash.sums[i][j] + 2 * h;
+        if (pairs && element < a.value_length) {
+          *(u32 *)(to + element) = pack<T>(two[0] * inverse, two[1] * inverse);
+        } else {
+          if (element < a.value_length) to[element] = narrow<T>(two[0] * inverse);
+          if (element + 1 < a.value_length) to[element + 1] = narrow<T>(two[1] * inverse);
+        }
+      }
+    }
+}
+
+// For 16 rows at most: each warp takes keys of its own, every WARPS-th tile of the block's part, and
+// the warps' sums are added in order. With several parts these go to `partial`.
+template <class T, int D, int V, int WARPS, int KEYS, int BYTES, int MASK, bool CAP>
+__global__ void __launch_bounds__(WARPS * 32)
+    attention_few(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
+                  i32 batches, Attention a) {
+  constexpr int K_TILE = KEYS * Row<D>::BYTES, V_TILE = KEYS * Row<V>::BYTES;
+  constexpr int ROWS = 16, OWN = 2 * (K_TILE + V_TILE);
+  FG_DYNAMIC_SHARED(shared);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * Row<D>::BYTES + warp * OWN;
+  unsigned char *tiles_v = tiles_k + 2 * K_TILE;
+
+  const int rows = a.heads / a.key_heads * a.queries;
+  const Place p = find_place(a, ROWS);
+  const Range range = seen_keys(a, p.row0, min(p.row0 + ROWS, rows), p.split);
+  const int begin = range.begin / KEYS * KEYS + warp * KEYS;
+  q += a.q.offset;
+  k += a.k.offset + p.batch * a.k.batch + p.key_head * a.k.head;
+  v += a.v.offset + p.batch * a.v.batch + p.key_head * a.v.head;
+  const auto copy = [&](int key, int slot) {
+    if (key < range.end) {
+      copy_positions<32, KEYS, D, BYTES>(tiles_k + slot * K_TILE, k + key * a.k.position,
+                                         a.k.position, range.end - key, a.length, lane);
+      copy_positions<32, KEYS, V, BYTES>(tiles_v + slot * V_TILE, v + key * a.v.position,
+                                         a.v.position, range.end - key, a.value_length, lane);
+    }
+    cp_async_commit();
+  };
+
+  fg_trigger();
+  fg_wait();
+  copy_queries<WARPS * 32, ROWS, D, BYTES>(tile_q, q, a, p, p.row0, rows, threadIdx.x);
+  copy(begin, 0);
+  copy(begin + WARPS * KEYS, 1);
+  cp_async_wait<1>();
+  __syncthreads();  // Queries are everybody's; keys and values are the warp's own.
+  Flash<T, D, V, 1, KEYS, MASK, CAP> flash(a, p, p.row0);
+  Attention cut = a;
+  cut.keys = range.end;
+  int slot = 0;
+  for (int key = begin; key < range.end; key += WARPS * KEYS, slot ^= 1) {
+    cp_async_wait<1>();
+    __syncwarp();
+    flash.template attend<false>(cut, tile_q, tiles_k + slot * K_TILE, mask, key,
+                                 [&] { return (const unsigned char *)(tiles_v + slot * V_TILE); });
+    __syncwarp();
+    copy(key + 2 * WARPS * KEYS, slot);
+  }
+  cp_async_wait<0>();
+  __syncthreads();
+
+  // Sums, exponents and weights of all warps.
+  f32 *all = (f32 *)shared, *exponents = all + WARPS * ROWS * V,
+      *weights = exponents + WARPS * ROWS;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int row = h * 8 + lane / 4;
+    const f32 total = flash.whole_weight(0, h);
+    exponents[warp * ROWS + row] = flash.exponent(a, 0, h);
+    weights[warp * ROWS + row] = total;
+#pragma unroll
+    for (int j = 0; j < V / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++)
+        all[(warp * ROWS + row) * V + j * 8 + lane % 4 * 2 + e] = flash.sums[0][j][2 * h + e];
+  }
+  __syncthreads();
+  const i64 all_rows = (i64)batches * a.heads * a.queries;
+  for (int i = threadIdx.x; i < ROWS * V; i += WARPS * 32) {
+    const int r = i / V, element = i % V, row = p.row0 + r;
+    if (row >= rows || element >= a.value_length) continue;
+    f32 largest = -FG_INFINITY, weight = 0.0f, sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) largest = fmaxf(largest, exponents[w * ROWS + r]);
+    const f32 base = largest == -FG_INFINITY ? 0.0f : largest;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+      const f32 rescale = exp2_of(exponents[w * ROWS + r] - base);
+      weight += weights[w * ROWS + r] * rescale;
+      sum += all[(w * ROWS + r) * V + element] * rescale;
+    }
+    if (a.splits == 1) {
+      o[position_of(a, a.o, p, row) + element] = narrow<T>(weight == 0.0f ? 0.0f : sum / weight);
+      continue;
+    }
+    // Rows of all heads in order: group by group is head by head.
+    const i64 at = ((i64)p.batch * a.key_heads + p.key_head) * rows + row;
+    partial[(p.split * all_rows + at) * a.value_length + element] = sum;
+    if (element == 0) {
+      f32 *ends = partial + a.splits * all_rows * a.value_length;
+      ends[p.split * all_rows + at] = largest;
+      ends[(a.splits + p.split) * all_rows + at] = weight;
+    }
+  }
+}

@@ -1,0 +1,131 @@
+"""Attention for cuda: lowered, run on the host, compared with the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fastgraph.errors import CompileError
+from fastgraph.ir import Graph, ops
+from fastgraph.lower.cuda import LOWERINGS
+from fastgraph.lower.cuda.registry import Target
+from fastgraph.passes import optimise
+from tests.cuda_host import compiler
+from tests.cuda_host.lowered import SMALL, Case, Suite, close
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F16, BF16, F32, F64 = np.dtype("f2"), np.dtype(ml_dtypes.bfloat16), np.dtype("f4"), np.dtype("f8")
+H200 = replace(SMALL, multiprocessors=132)
+
+
+def case(
+    name: str,
+    dtype: Any,
+    q: tuple[int, int, int, int],
+    kv: tuple[int, int, int, int] | None = None,
+    *,
+    value: int | None = None,
+    mask: Array | None = None,
+    target: Target = SMALL,
+    **options: Any,
+) -> Case:
+    """A case of q, and of k and v of shape `kv`, with v's elements `value`."""
+    rng = np.random.default_rng(11)
+    kv = kv or q
+    v = kv if value is None else (*kv[:3], value)
+    arrays = [rng.normal(size=shape).astype(dtype) for shape in (q, kv, v)]
+    if mask is not None:
+        arrays.append(mask if mask.dtype == np.bool_ else mask.astype(dtype))
+    return Case(name, lambda *x: ops.attention(*x, **options), tuple(arrays), target)
+
+
+def cases() -> list[Case]:
+    rng = np.random.default_rng(12)
+    keep = rng.random((2, 1, 40, 75)) < 0.7
+    keep[1, 0, 5] = False  # A query that sees no key.
+    bias = rng.normal(size=(4, 1, 75))
+    found = []
+    for dtype, name in ((F16, "f16"), (F32, "f32")):
+        shapes = (2, 4, 40, 24), (2, 2, 75, 24)
+        found += [
+            case(name, dtype, *shapes),
+            case(f"{name}, causal", dtype, *shapes, is_causal=True),
+            case(f"{name}, window", dtype, *shapes, window=9, is_causal=True),
+            case(f"{name}, window on both sides", dtype, *shapes, window=50),
+            case(f"{name}, more queries", dtype, (1, 2, 90, 24), (1, 2, 33, 24), is_causal=True),
+            case(f"{name}, bool mask", dtype, *shapes, mask=keep, scale=-0.3),
+            case(f"{name}, bias", dtype, *shapes, mask=bias, softcap=2.5, is_causal=True),
+            case(f"{name}, no keys", dtype, (2, 4, 40, 24), (2, 2, 0, 24)),
+            case(f"{name}, odd heads", dtype, (1, 2, 20, 35), value=18),
+            case(f"{name}, step", dtype, (1, 8, 1, 64), (1, 2, 600, 64), target=H200),
+            case(f"{name}, step in a window", dtype, (1, 8, 1, 64), (1, 2, 600, 64), window=70,
+                 is_causal=True, target=H200),
+            case(f"{name}, short step", dtype, (2, 4, 2, 64), (2, 2, 30, 64), is_causal=True),
+        ]  # fmt: skip
+    found += [
+        case("bf16", BF16, (1, 2, 70, 128), is_causal=True),
+        case("f16, long heads", F16, (1, 1, 20, 256)),
+        case("f16, longest", F16, (1, 1, 18, 264)),
+        case("f64", F64, (2, 2, 21, 40), (2, 1, 37, 40), is_causal=True, softcap=3.0),
+        case("f64, step", F64, (1, 2, 1, 32), (1, 2, 300, 32), target=H200),
+    ]
+    return found
+
+
+CASES = {one.name: one for one in cases()}
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    return Suite(CASES.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention(name: str, suite: Suite) -> None:
+    for seed in (0, 3):
+        (found,), (wanted,) = suite.run(CASES[name], seed), CASES[name].expected()
+        # Weights of halves are rounded before they meet the values.
+        close(found, wanted, scale=10.0 if found.dtype == F32 else 1.0)
+
+
+def test_keys_are_cut_where_queries_are_few(suite: Suite) -> None:
+    for name in ("f16, step", "f32, step", "f64, step"):
+        first, second = CASES[name].calls
+        assert first.outs == second.ins
+        once, again = (suite.run(CASES[name], seed)[0] for seed in (1, 2))
+        assert once.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("name", ["f16, causal", "f32, causal", "f16, step", "f32, step"])
+def test_nan_and_infinity_stay_with_their_queries(name: str, suite: Suite) -> None:
+    one = CASES[name]
+    q, k, v = (array.copy() for array in one.arrays)
+    q[0, 1, 0, 3], k[-1, 1, 29, 0] = np.nan, np.inf
+    spoilt = Case(name, one.build, (q, k, v), one.target)
+    (found,), (wanted,) = suite.run(spoilt), spoilt.expected()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+
+
+def lowered(shape: tuple[int, ...], dtype: str, target: Target) -> Any:
+    graph = Graph()
+    q, k, v = (graph.input(name, shape, dtype) for name in "qkv")
+    graph.output(ops.attention(q, k, v))
+    node = optimise(graph, pack=False).graph.nodes[-1]
+    return LOWERINGS[node.op](node, target)
+
+
+def test_scratch_does_not_grow_with_the_square_of_the_keys() -> None:
+    (call,) = lowered((8, 16, 2048, 64), "float16", H200)
+    assert len(call.outs) == 1
+    assert call.grid[0] >= 132
+
+
+def test_heads_that_fit_nowhere_are_refused_with_the_numbers() -> None:
+    with pytest.raises(CompileError, match=r"heads of 4096 and 4096 elements needs .* bytes"):
+        lowered((1, 1, 20, 4096), "float32", H200)
