@@ -95,6 +95,13 @@ def cases() -> list[Case]:
         add(f"{name}, a column", lambda x, w: x @ w, dtype, (2, 40, 72), (2, 72, 1))
     add("bf16", lambda x, w: x @ w, BF16, (3, 1, 20, 30), (2, 30, 50))
     add("bf16, batches", lambda x, w: ops.silu(x @ w), BF16, (2, 3, 4, 30), (2, 3, 30, 50))
+    for name, build, shapes in (
+        ("tf32", lambda x, w, r: x @ w + r, ((70, 72), (72, 44), (70, 44))),
+        ("tf32, both", lambda x, w: swap(x) @ swap(w), ((2, 24, 70), (31, 24))),
+        ("tf32, long", lambda x, w: x @ w, ((20, 1100), (1100, 36))),
+    ):
+        few = replace(H200 if "long" in name else SMALL, tf32=True)
+        add(name, build, F32, *shapes, target=few)
     add("f64", lambda x, w, r: x @ w + r, "f8", (70, 33), (33, 9), (70, 9))
     add("f64, k of 0", lambda x, w, r: x @ w + r, "f8", (3, 0), (0, 9), (3, 9))
     add("i8", lambda x, w, b: ops.relu(x @ swap(w) + b), "i1", (4, 30, 20), (4, 33, 20), (33,))
@@ -115,8 +122,14 @@ def test_products(name: str, suite: Suite) -> None:
     case = CASES[name]
     for seed, inplace in ((0, False), (5, True)):
         for found, wanted in zip(suite.run(case, seed, inplace), case.expected(), strict=True):
-            # Sums of up to 1,320 products.
-            close(found, wanted, scale=30.0 if found.dtype.itemsize >= 4 else 1.0)
+            # Sums of up to 1,320 products; in tf32 each of numbers with ten bits.
+            scale = 30.0 if found.dtype.itemsize >= 4 else 1.0
+            close(found, wanted, scale=1e4 if case.target.tf32 else scale)
+
+
+def test_tf32_is_used_only_where_it_is_asked_for() -> None:
+    for case in CASES.values():
+        assert case.target.tf32 == ("tf32" in case.calls[0].code.entry)
 
 
 def test_the_end_is_part_of_the_product() -> None:

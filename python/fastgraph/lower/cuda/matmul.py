@@ -16,7 +16,7 @@ from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.text import source
-from fastgraph.lower.cuda.tiles import MAX_ROWS, MMA, ROWS, SIMT, Shape, choose, choose_rows
+from fastgraph.lower.cuda.tiles import MAX_ROWS, MMA, ROWS, SIMT, TF32, Shape, choose, choose_rows
 from fastgraph.lower.strides import broadcast_strides, collapse
 
 __all__ = ["lower_fused_matmul"]
@@ -27,6 +27,14 @@ COMBINE_THREADS = 256
 # Block and step of matmul_plain.cu.
 PLAIN = 64
 PLAIN_STEP = 16
+
+
+# What stands between the family's header and a kernel's own text.
+HEADERS = {
+    "matmul_mma": ("tiles.cuh",),
+    "matmul_simt": ("float_tiles.cuh",),
+    "matmul_tf32": ("float_tiles.cuh",),
+}
 
 
 class Activation(enum.IntEnum):
@@ -237,16 +245,20 @@ def in_tiles(
     shape = product.shape
     layout = f"{flag(product.x_transposed)}, {flag(product.w_transposed)}"
     limits = target.multiprocessors, target.max_shared_bytes
-    if product.dtype == "f32":
-        kernel, (tile, k_part, splits) = "matmul_simt", choose(SIMT, shape, *limits)
-        words: tuple[object, ...] = tile[:7]
+    begin = ""
+    words: tuple[object, ...]
+    if product.dtype != "f32":
+        kernel, (tile, k_part, splits) = "matmul_mma", choose(MMA, shape, *limits)
+        words, begin = tile[:6], f"{product.dtype}, "
+    else:
         # Between one element and four nothing is gained.
         x_bytes, w_bytes = (16 if found == 16 else 4 for found in (x_bytes, w_bytes))
-        begin = ""
-    else:
-        kernel, (tile, k_part, splits) = "matmul_mma", choose(MMA, shape, *limits)
-        words = tile[:6]
-        begin = f"{product.dtype}, "
+        if target.tf32:
+            kernel, (tile, k_part, splits) = "matmul_tf32", choose(TF32, shape, *limits)
+            words = tile[:6]
+        else:
+            kernel, (tile, k_part, splits) = "matmul_simt", choose(SIMT, shape, *limits)
+            words = tile[:7]
     return launched(
         product,
         kernel,
@@ -277,7 +289,7 @@ def launched(
     end = "false, 0, 0" if partial else product.end
     call = CudaCall(
         KernelCode(
-            text("tiles.cuh", kernel) if kernel == "matmul_mma" else text(kernel),
+            text(*HEADERS.get(kernel, ()), kernel),
             f"{kernel}<{template}, {flag(partial is not None)}, {end}>",
             "matmul",
         ),

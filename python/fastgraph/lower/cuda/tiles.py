@@ -10,9 +10,28 @@ import math
 from typing import NamedTuple
 
 __all__ = [
-    "FEW_BLOCKS", "FEW_KEYS", "FEW_ROWS", "FEW_STEPS", "FEW_WARPS", "FLASH", "MAX_ROWS", "MMA",
-    "PLAIN_SUMS", "PLAIN_TILES", "ROWS", "SIMT", "Choice", "FlashTile", "MmaTile", "RowsChoice",
-    "RowsTile", "Shape", "SimtTile", "choose", "choose_rows",
+    "FEW_BLOCKS",
+    "FEW_KEYS",
+    "FEW_ROWS",
+    "FEW_STEPS",
+    "FEW_WARPS",
+    "FLASH",
+    "MAX_ROWS",
+    "MMA",
+    "PLAIN_SUMS",
+    "PLAIN_TILES",
+    "ROWS",
+    "SIMT",
+    "TF32",
+    "Choice",
+    "FlashTile",
+    "MmaTile",
+    "RowsChoice",
+    "RowsTile",
+    "Shape",
+    "SimtTile",
+    "choose",
+    "choose_rows",
 ]  # fmt: skip
 
 # Parts of K that are tried; more would cost more to add up than they bring.
@@ -39,7 +58,7 @@ class Shape(NamedTuple):
 
 
 class MmaTile(NamedTuple):
-    """A tile of matmul_mma.cu: block, step along K, warps, tiles under way, and its speed.
+    """A tile for tensor cores: block, step along K, warps, tiles under way, and its speed.
 
     `blocks` fit on a multiprocessor, which then does `flops_per_ns`; one step takes at least
     `step_ns`, however little else there is to do.
@@ -54,6 +73,7 @@ class MmaTile(NamedTuple):
     blocks: int
     flops_per_ns: float
     step_ns: float
+    itemsize: int = 2
 
     @property
     def threads(self) -> int:
@@ -62,8 +82,11 @@ class MmaTile(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory: operands, then sums on their way out."""
-        return max(self.stages * (self.bm + self.bn) * self.bk * 2, self.bm * (self.bn + 8) * 4)
+        """Dynamic shared memory: operands, in f32 with longer rows, then sums on their way out."""
+        operands = (self.bm + self.bn) * self.bk * 2
+        if self.itemsize == 4:
+            operands = (self.bm + self.bn + 16) * (self.bk + 4) * 4
+        return max(self.stages * operands, self.bm * (self.bn + 8) * 4)
 
 
 class SimtTile(NamedTuple):
@@ -101,6 +124,13 @@ MMA = (
     MmaTile(64, 32, 64, 2, 2, 4, 4, 2000.0, 200.0),
     MmaTile(32, 32, 64, 2, 2, 5, 5, 1400.0, 180.0),
     MmaTile(16, 64, 128, 1, 4, 4, 3, 1100.0, 260.0),
+)
+TF32 = (
+    MmaTile(128, 128, 32, 2, 2, 3, 2, 2000.0, 400.0, 4),
+    MmaTile(64, 128, 32, 2, 2, 3, 2, 1800.0, 320.0, 4),
+    MmaTile(64, 64, 32, 2, 2, 4, 3, 1400.0, 260.0, 4),
+    MmaTile(32, 64, 32, 2, 2, 4, 4, 1000.0, 220.0, 4),
+    MmaTile(32, 32, 32, 2, 2, 4, 6, 700.0, 200.0, 4),
 )
 SIMT = (
     SimtTile(128, 128, 16, 8, 8, 3, 2, 400.0, 1000.0),

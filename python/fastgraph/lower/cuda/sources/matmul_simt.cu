@@ -12,21 +12,6 @@ FG_DEVICE int place_of(int t, int i) {
   return i / 4 * (THREADS * 4) + t * 4 + i % 4;
 }
 
-// Begins to copy ROWS x COLUMNS elements to rows of PITCH; zeros beyond `rows` and `columns`.
-template <int THREADS, int ROWS, int COLUMNS, int PITCH, int BYTES>
-FG_DEVICE void copy_rows(f32 *to, const f32 *from, i64 step, int rows, int columns) {
-  constexpr int EACH = BYTES / 4, ACROSS = COLUMNS / EACH, PIECES = ROWS * ACROSS;
-#pragma unroll
-  for (int i = 0; i < (PIECES + THREADS - 1) / THREADS; i++) {
-    const int piece = i * THREADS + threadIdx.x;
-    if (PIECES % THREADS != 0 && piece >= PIECES) break;
-    const int row = piece / ACROSS, column = piece % ACROSS * EACH;
-    const bool inside = row < rows && column < columns;
-    cp_async<BYTES>(to + row * PITCH + column, inside ? from + row * step + column : from,
-                    inside ? BYTES : 0);
-  }
-}
-
 template <int BM, int BN, int BK, int TM, int TN, int STAGES, int BLOCKS, bool XT, bool WT,
           int X_BYTES, int W_BYTES, bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), BLOCKS)

@@ -1,0 +1,45 @@
+"""The benchmark of products and attention: what it builds, and that it sees a wrong result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.gpu.operators import CASES, Attention, Product
+from fastgraph.ir import reference
+from fastgraph.lower.cuda import LOWERINGS, Target
+from fastgraph.passes import optimise
+
+SMALL = (
+    Product(4, 64, 96, layers=3),
+    Product(3, 32, 32, "float32", along=True, layers=2),
+    Attention(2, 4, 20, 16, causal=True, key_heads=2, keys=24),
+)
+
+
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_results_are_compared(case: Product | Attention) -> None:
+    arrays, graph = case.arrays(), case.build()
+    params = {value.name for value in graph.params}
+    given = {f"x{i}": array for i, array in enumerate(arrays)}
+    (found,) = reference.evaluate(
+        graph,
+        {name: array for name, array in given.items() if name not in params},
+        {name: array for name, array in given.items() if name in params},
+    ).values()
+    assert case.error(found, arrays) < 2e-3
+    wrong = found.copy()
+    wrong[..., -1, 0] += np.abs(found).max()
+    assert case.error(wrong, arrays) > 0.1
+
+
+def test_every_case_is_lowered_for_an_h200() -> None:
+    target = Target("sm_90", (9, 0), 132, 232448, 50 << 20)
+    names = set()
+    for case in CASES:
+        names.add(case.name)
+        nodes = optimise(case.build(), pack=False).graph.nodes
+        for node in nodes:
+            if node.op in ("fused_matmul", "fused_attention"):
+                assert LOWERINGS[node.op](node, target)
+    assert len(names) == len(CASES)
