@@ -95,7 +95,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("cuda")
     problems = {"cuda": CUDA_PROBLEM, "gpu": GPU_PROBLEM, "fake": FAKE is None}
     missing = [mark for mark, problem in problems.items() if problem]
-    left_out = [item for item in items if any(map(item.get_closest_marker, missing))]
+    left_out = [
+        item
+        for item in items
+        if any(map(item.get_closest_marker, missing))
+        or (item.get_closest_marker("host") and item.get_closest_marker("cuda"))
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

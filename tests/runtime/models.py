@@ -13,9 +13,13 @@ from tests.passes.graphs import encoder, mlp
 Array = np.ndarray[Any, Any]
 
 
+# Of the test that runs.
+DEVICE = "cpu"
+
+
 def compiled(graph: fg.Graph, threads: int = 1, release_gil: Any = "auto", **options: Any) -> Any:
-    """A model of `graph` on the cpu."""
-    session = fg.Session("cpu", threads=threads, release_gil=release_gil)
+    """A model of `graph` on the device under test."""
+    session = fg.Session(DEVICE, threads=threads, release_gil=release_gil)
     return session.compile(graph, fg.CompileOptions(**options))
 
 

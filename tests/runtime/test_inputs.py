@@ -180,7 +180,7 @@ def test_what_another_device_holds_is_refused():
     model = compiled(models.twice())
     there = Exchange(X, BufferError("on another device"))
     for call in (lambda: model.run({"x": there}), lambda: model.bind({"x": there})):
-        with pytest.raises(fg.InputError, match="input 'x': this Exchange cannot be read: on anot"):
+        with pytest.raises(fg.InputError, match=r"input 'x': this Exchange .*: on another device"):
             call()
 
 
@@ -225,13 +225,13 @@ def test_slots_keep_the_declared_order():
 
 
 @pytest.mark.parametrize("name", [*models.SUITE])
-def test_the_arena_holds_what_run_gives(name):
+def test_the_arena_holds_what_run_gives(name, device):
     model, inputs, scalars = ready(name)
     wanted = model.run(inputs, **scalars)
     slots = model.run_slots([inputs[info.name] for info in model.inputs], **scalars)
     for (offset, count), y, info in zip(slots, wanted, model.outputs, strict=True):
         assert count == y.size
-        assert offset + y.nbytes <= model.arena_nbytes
+        assert device != "cpu" or offset + y.nbytes <= model.arena_nbytes
         held = ctypes.string_at(model.arena_ptr + offset, count * info.dtype.itemsize)
         assert held == y.tobytes()
 
@@ -378,7 +378,7 @@ class Raising:
 def test_what_only_seems_to_be_an_array(value):
     g = fg.Graph("g")
     g.output(g.input("x", (3,)) + g.param("p", (3,), initial=X), "y")
-    model = fg.Session(threads=1).compile(g)
+    model = compiled(g)
     for call in (lambda: model.run({"x": value}), lambda: model.set_params({"p": value})):
         with pytest.raises(fg.InputError, match="cannot be read"):
             call()

@@ -85,17 +85,18 @@ def test_clones_by_threads_at_once():
     assert model.run({"x": np.ones((1, 64), "f4")})[0].tolist() == [[1] * 64]
 
 
-def test_two_runs_overlap():
+def test_two_runs_overlap(device):
     """Runs on clones do not wait for each other: here both must be under way to end."""
     graph = fg.Graph("long")
-    x = graph.input("x", (512, 512))
+    n = 512 if device == "cpu" else 128
+    x = graph.input("x", (n, n))
     y = x
-    for _ in range(40):
+    for _ in range(40 if device == "cpu" else 2):
         y = y @ x
     graph.output(y, "y")
     one = compiled(graph, release_gil=True)
     other = one.clone()
-    data = {"x": np.zeros((512, 512), "f4")}
+    data = {"x": np.zeros((n, n), "f4")}
     spans = []
 
     def work(model):
@@ -108,14 +109,15 @@ def test_two_runs_overlap():
     assert max(a, c) < min(b, d)
 
 
-def test_a_waiting_thread_gets_its_turn():
+def test_a_waiting_thread_gets_its_turn(device):
     """Threads that run in a loop do not keep the model for ever."""
     graph = fg.Graph("product")
-    x = graph.input("x", (384, 384))
+    n = 384 if device == "cpu" else 32
+    x = graph.input("x", (n, n))
     graph.output(x @ x, "y")
     model = compiled(graph, release_gil=True)
     stop = threading.Event()
-    x = {"x": np.zeros((384, 384), "f4")}
+    x = {"x": np.zeros((n, n), "f4")}
 
     def loop():
         while not stop.is_set():
@@ -168,6 +170,7 @@ LONG = """
 """
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("work", ["matmuls", "elements", "softmaxes"])
 def test_an_interrupt_ends_a_long_run(work, threads):
@@ -203,6 +206,7 @@ def test_an_interrupt_ends_a_long_run(work, threads):
     assert passes(code) == "done\n"
 
 
+@pytest.mark.host
 def test_a_model_is_whole_after_an_interrupt():
     code = (
         LONG
@@ -241,6 +245,7 @@ def test_a_model_is_whole_after_an_interrupt():
     assert passes(code) == "done\n"
 
 
+@pytest.mark.host
 def test_parameters_are_whole_after_interrupts():
     """Wherever the signal comes, a call of set_params is done or undone, and the lock free."""
     code = (
@@ -291,6 +296,7 @@ def test_parameters_are_whole_after_interrupts():
     assert passes(code) == "done\n"
 
 
+@pytest.mark.host
 def test_an_interrupt_undoes_a_long_setting_of_parameters():
     code = (
         LONG
@@ -331,6 +337,7 @@ def test_an_interrupt_undoes_a_long_setting_of_parameters():
     assert passes(code) == "done\n"
 
 
+@pytest.mark.host
 def test_a_signal_handler_may_not_enter_the_running_model():
     code = (
         LONG
@@ -381,6 +388,7 @@ FORK = (
 )
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_child_uses_what_its_parent_was_running(threads):
     """Also where a step with outputs of its own was under way: they are the parent's alone."""
@@ -425,6 +433,7 @@ def test_a_child_uses_what_its_parent_was_running(threads):
     assert passes(code) == "done\n"
 
 
+@pytest.mark.host
 def test_the_process_ends_quietly_amid_runs():
     code = (
         LONG
@@ -468,7 +477,7 @@ def test_scalars_are_checked_before_inputs_are_held():
     graph = fg.Graph("held")
     x, s = graph.input("x", (1 << 12,)), graph.scalar("s", "float32")
     graph.output(fg.ops.max(x) * s, "y")
-    model = fg.Session("cpu", threads=1, release_gil=False).compile(graph)
+    model = compiled(graph, release_gil=False)
     arrays = [np.ones(1 << 12, "f4")]
 
     class Swap(float):
@@ -480,6 +489,7 @@ def test_scalars_are_checked_before_inputs_are_held():
     assert model.output_view(0) == 6.0
 
 
+@pytest.mark.host
 def test_fork_in_a_handler_amid_a_pooled_run():
     """The child has none of the workers whose parts it waits for: it goes on or says so."""
     passes(
