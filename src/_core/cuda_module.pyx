@@ -3,6 +3,7 @@
 
 import warnings
 
+cimport cython
 from libc.stdint cimport uint8_t, uintptr_t
 
 from fastgraph._core.counters cimport MODULES, counters_add
@@ -26,6 +27,7 @@ cdef dict FUNCTION_ATTRIBUTES = {
 }
 
 
+@cython.no_gc_clear
 cdef class Module:
     """An image that is loaded on a device; unloaded with the last reference.
 

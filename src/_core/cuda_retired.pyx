@@ -16,6 +16,7 @@ cdef Py_ssize_t MANY = 64
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Retired:
     """Old things of one graph."""
 

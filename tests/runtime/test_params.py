@@ -144,7 +144,7 @@ def test_parameters_that_are_joined(fuse):
 
 def test_a_run_computes_nothing_of_parameters_alone():
     model = compiled(joint())
-    record, setup = model.executable.program.record, model._compilation.program.setup
+    record, setup = model._compilation.program.record, model._compilation.program.setup
     assert len(setup.record.nodes) >= 3
     for node in record.nodes:
         reads = [record.memories[op.memory].kind for op in node.operands if op.reads]

@@ -36,7 +36,6 @@ TO_COME = {
     "pipelines": "CompiledGraph.run_pipelined",
     "experts": "ops.grouped_matmul",
     "resident experts": "CompiledGraph.set_moe_resident_experts",
-    "attention": "ops.attention",
 }
 
 

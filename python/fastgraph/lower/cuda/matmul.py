@@ -314,7 +314,7 @@ def launched(
         inplace=() if partial else product.inplace,
         flops=shape.flops,
         nbytes=product.nbytes,
-        label="matmul",
+        label="fused_matmul",
         cost_ns=cost(shape.flops, product.nbytes),
     )
     return [call, combine(product, partial, splits)] if partial else [call]
@@ -348,7 +348,7 @@ def combine(product: Product, partial: Temp, splits: int) -> CudaCall:
         ),
         inplace=tuple((out, source - 1) for out, source in product.inplace),
         nbytes=nbytes,
-        label="matmul, parts of K",
+        label="fused_matmul, parts of K",
         cost_ns=cost(0, nbytes),
     )
 
@@ -380,6 +380,6 @@ def plain(product: Product) -> CudaCall:
         inplace=product.inplace,
         flops=shape.flops,
         nbytes=product.nbytes,
-        label="matmul",
+        label="fused_matmul",
         cost_ns=cost(shape.flops, product.nbytes),
     )

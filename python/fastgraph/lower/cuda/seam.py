@@ -58,7 +58,9 @@ def close_seams(lowered: Lowered, target: Target) -> None:
     for i, value in enumerate(lowered.graph.inputs):
         place = Temp(nbytes_of(value), value.name)
         lowered.inputs[i] = place
-        if value in read and place.nbytes:
+        if not place.nbytes:
+            lowered.roots.put(value, place, 0)
+        elif value in read:
             pieces.append((value, place))
     scalars = lowered.graph.scalars
     words = Temp(SCALAR_BYTES * len(scalars), "scalars")
