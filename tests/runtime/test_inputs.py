@@ -380,7 +380,7 @@ def test_what_only_seems_to_be_an_array(value):
     g.output(g.input("x", (3,)) + g.param("p", (3,), initial=X), "y")
     model = compiled(g)
     for call in (lambda: model.run({"x": value}), lambda: model.set_params({"p": value})):
-        with pytest.raises(fg.InputError, match="cannot be read|is no capsule"):
+        with pytest.raises(fg.InputError, match=r"cannot be read|is no capsule"):
             call()
 
 

@@ -11,7 +11,13 @@ from hypothesis import HealthCheck, given, settings
 
 import fastgraph as fg
 from fastgraph import ops
-from fastgraph._core import arena, counters
+from fastgraph._core import arena, counters, isa
+from fastgraph.lower.cpu import Target as HostTarget
+from fastgraph.lower.cpu.recorder import HostRecorder
+from fastgraph.lower.cuda import Target
+from fastgraph.lower.cuda.recorder import CudaRecorder
+from fastgraph.lower.program import lower
+from fastgraph.passes import optimise
 from tests.ops.agreement import assert_compiled, is_compiled
 from tests.passes.graphs import graphs
 from tests.runtime import models
@@ -80,12 +86,20 @@ def test_plans_are_tight_and_right(name, fuse):
     assert model.tensor_nbytes == sum(plan.sizes)
 
 
+HOPPER = Target("sm_90", (9, 0), 132, 227 << 10, 50 << 20)
+
+
 @given(graphs())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-def test_plans_of_random_graphs(graph):
+def test_plans_of_random_graphs(device, graph):
     for fuse in (True, False):
-        for plan in plans_of(compiled(graph, fuse=fuse)):
-            check_plan(plan)
+        optimised = optimise(graph, fuse=fuse, pack=device == "cpu")
+        recorder = HostRecorder(HostTarget(1, isa.chosen()))
+        if device != "cpu":
+            recorder = CudaRecorder(HOPPER, lambda code: None)  # Nothing is compiled for a plan.
+        program = lower(optimised.graph, optimised.is_set, recorder)
+        check_plan(program.plan)
+        check_plan(program.setup.plan)
 
 
 def test_a_plan_that_trusts_too_much_is_refused():
