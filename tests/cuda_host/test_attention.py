@@ -11,6 +11,8 @@ import pytest
 
 from fastgraph.errors import CompileError
 from fastgraph.ir import Graph, ops
+from fastgraph.ir.ops.arguments import node
+from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
 from fastgraph.lower.cuda import LOWERINGS
 from fastgraph.lower.cuda.registry import Target
 from fastgraph.passes import optimise
@@ -45,6 +47,27 @@ def case(
     return Case(name, lambda *x: ops.attention(*x, **options), tuple(arrays), target)
 
 
+def in_place(name: str, dtype: Any, rows_first: bool) -> Case:
+    """Operands where one product left them: (batch, positions, q k v, heads, elements)."""
+    batch, queries, heads, length = 2, 37, 3, 32
+    step = 3 * heads * length
+    attrs = {
+        "sizes": AttentionSizes(batch, heads, heads, queries, queries, length, length),
+        **{
+            part: Place(0, i * heads * length, queries * step, length, step)
+            for i, part in enumerate("qkv")
+        },
+        "mask": None,
+        "rows_first": rows_first,
+        "scale": 0.2,
+        "softcap": None,
+        "lower": None,
+        "upper": 0,
+    }
+    array = np.random.default_rng(13).normal(size=(batch, queries, step)).astype(dtype)
+    return Case(name, lambda x: node("fused_attention", [x], attrs).outputs[0], (array,))
+
+
 def cases() -> list[Case]:
     rng = np.random.default_rng(12)
     keep = rng.random((2, 1, 40, 75)) < 0.7
@@ -69,6 +92,17 @@ def cases() -> list[Case]:
             case(f"{name}, short step", dtype, (2, 4, 2, 64), (2, 2, 30, 64), is_causal=True),
         ]  # fmt: skip
     found += [
+        in_place("f16 in place", F16, True),
+        in_place("f32 in place", F32, True),
+        in_place("f16 in place, heads first", F16, False),
+        case(
+            "f16, few rows on many multiprocessors",
+            F16,
+            (1, 2, 40, 64),
+            (1, 1, 600, 64),
+            is_causal=True,
+            target=H200,
+        ),
         case("bf16", BF16, (1, 2, 70, 128), is_causal=True),
         case("f16, long heads", F16, (1, 1, 20, 256)),
         case("f16, longest", F16, (1, 1, 18, 264)),
@@ -116,8 +150,8 @@ def lowered(shape: tuple[int, ...], dtype: str, target: Target) -> Any:
     graph = Graph()
     q, k, v = (graph.input(name, shape, dtype) for name in "qkv")
     graph.output(ops.attention(q, k, v))
-    node = optimise(graph, pack=False).graph.nodes[-1]
-    return LOWERINGS[node.op](node, target)
+    last = optimise(graph, pack=False).graph.nodes[-1]
+    return LOWERINGS[last.op](last, target)
 
 
 def test_scratch_does_not_grow_with_the_square_of_the_keys() -> None:

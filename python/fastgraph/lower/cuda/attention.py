@@ -164,8 +164,9 @@ def choose_kernel(node: Node, target: Target) -> Kernel:
     longest = max(sizes.length, sizes.value_length)
     rows = sizes.heads // sizes.key_heads * sizes.queries
     if name in ("f16", "bf16") and longest <= LONGEST:
-        if rows <= FEW_ROWS:
-            return few(node, target)
+        blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
+        if rows <= FEW_ROWS or 2 * blocks <= target.multiprocessors:
+            return few(node, rows, target)
         return flash(node, rows, target)
     return plain(node, rows, target)
 
@@ -200,16 +201,15 @@ def flash(node: Node, rows: int, target: Target) -> Kernel:
     )
 
 
-def few(node: Node, target: Target) -> Kernel:
-    """Few rows of half floats: a step of decoding."""
+def few(node: Node, rows: int, target: Target) -> Kernel:
+    """Few rows of half floats, whose keys are read by several warps: a step of decoding."""
     sizes: AttentionSizes = node.attrs["sizes"]
     d, v = lengths(sizes)
     keys = FEW_KEYS[next(limit for limit in FEW_KEYS if limit >= max(d, v))]
     words = [ctype(node.outputs[0].dtype), d, v, FEW_WARPS, keys, copied_bytes(node, target)]
     operands = FEW_ROWS * (2 * d + 16) + FEW_WARPS * 2 * keys * (2 * d + 2 * v + 32)
-    splits, split_keys = cut(
-        sizes, sizes.batch * sizes.key_heads, FEW_WARPS * keys * FEW_STEPS, target
-    )
+    blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
+    splits, split_keys = cut(sizes, blocks, FEW_WARPS * keys * FEW_STEPS, target)
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "attention_mma"),
         f"attention_few<{', '.join(map(str, words))}",

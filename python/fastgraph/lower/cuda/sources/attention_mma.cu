@@ -266,8 +266,8 @@ __global__ void __launch_bounds__(WARPS * 32)
     }
 }
 
-// For 16 rows at most: each warp takes keys of its own, every WARPS-th tile of the block's part, and
-// the warps' sums are added in order. With several parts these go to `partial`.
+// Where rows are few a block has 16 of them, and each warp takes keys of its own, every WARPS-th tile
+// of the block's part; the warps' sums are added in order. With several parts these go to `partial`.
 template <class T, int D, int V, int WARPS, int KEYS, int BYTES, int MASK, bool CAP>
 __global__ void __launch_bounds__(WARPS * 32)
     attention_few(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
