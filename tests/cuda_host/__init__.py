@@ -21,8 +21,9 @@ into shared memory behave as on a device, and what is wrong there is an error he
 What is seen: memory touched outside of an operand by a page or more, or written outside at all
 (under `sanitize`: any byte outside); loads wider than their address allows; barriers and masks that
 not all threads reach; shared memory read before it is written (it holds 0xff); asynchronous copies
-read before they are waited for; `must_wait` kernels with a path without ``fg_wait()``; and, with
-another `seed`, orders of threads and blocks that a missing barrier lets through.
+read before they are waited for; `must_wait` kernels with a path without ``fg_wait()``, or that
+touch `hidden` operands before it; and, with another `seed`, orders of threads and blocks that a
+missing barrier lets through.
 
 What is not: how fast it is, what a device does with an inline assembler text, a race between
 threads that change one word between two waits.
@@ -51,6 +52,14 @@ class _Dim(ctypes.Structure):
     _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
 
 
+class _Hidden(ctypes.Structure):
+    _fields_ = [
+        ("pointer", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("align", ctypes.c_size_t),
+    ]
+
+
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("grid", _Dim),
@@ -58,6 +67,8 @@ class _Launch(ctypes.Structure):
         ("shared_bytes", ctypes.c_size_t),
         ("seed", ctypes.c_uint64),
         ("must_wait", ctypes.c_int),
+        ("hidden", ctypes.POINTER(_Hidden)),
+        ("n_hidden", ctypes.c_size_t),
         ("statics", ctypes.c_void_p),
         ("statics_bytes", ctypes.c_size_t),
     ]
@@ -94,6 +105,11 @@ class Guarded:
         raw = (ctypes.c_ubyte * array.nbytes).from_address(self.address)
         self.array = np.frombuffer(raw, array.dtype).reshape(array.shape)
         self.array[...] = array
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Address, bytes and alignment of the memory as it was asked for."""
+        return self._base, self._bytes, self._align
 
     def untouched(self) -> bool:
         """Whether nothing was written outside."""
@@ -167,6 +183,7 @@ class Kernels:
         shared_bytes: int = 0,
         seed: int = 0,
         must_wait: bool = False,
+        hidden: Sequence[Guarded] = (),
     ) -> None:
         """Run a kernel.
 
@@ -178,6 +195,10 @@ class Kernels:
             A `Guarded` for a pointer, a NumPy number or bytes for a value.
         seed : int
             Another order of threads and blocks for each; 0 is the natural one.
+        must_wait : bool
+            Whether every thread has to call ``fg_wait()``.
+        hidden : sequence of Guarded
+            What may not be touched before that; the first block is watched.
 
         Raises
         ------
@@ -198,8 +219,9 @@ class Kernels:
         for cell, value in zip(cells, values, strict=True):
             ctypes.memmove(cell, value, len(value))
         pointers = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
+        covers = (_Hidden * len(hidden))(*(operand.place for operand in hidden))
         launch = _Launch(
-            _Dim(*grid), _Dim(*block), shared_bytes, seed, must_wait,
+            _Dim(*grid), _Dim(*block), shared_bytes, seed, must_wait, covers, len(hidden),
             self._library.cuda_host_statics(), self._library.cuda_host_statics_bytes(),
         )  # fmt: skip
         body = ctypes.cast(getattr(self._library, f"cuda_host_entry_{number}"), ctypes.c_void_p)

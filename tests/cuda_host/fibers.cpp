@@ -91,7 +91,7 @@ struct Copy {
   unsigned bytes, zeros;
 };
 
-enum State { READY, AT_BARRIER, IN_MEETING, ENDED };
+enum State { READY, AT_BARRIER, IN_MEETING, AT_WAIT, ENDED };
 
 struct Fiber {
   Context context;
@@ -128,6 +128,7 @@ struct Block {
   void *const *arguments = nullptr;
   uint64_t random = 0;
   Fiber *running = nullptr;
+  bool hiding = false;  // fg_wait holds threads back, and what they may not touch faults
   const void *main_bottom = nullptr;
   size_t main_size = 0;
 };
@@ -215,6 +216,40 @@ __attribute__((no_sanitize("address"))) void spoil(unsigned char *at, size_t byt
   for (volatile unsigned char *p = at; p < at + bytes; p++) *p = 0xff;
 }
 
+constexpr size_t PAGE = 4096;
+size_t mapped(size_t bytes, size_t align) { return (bytes + align + 2 * PAGE) / PAGE * PAGE; }
+
+// The last byte lies less than `align` before the end of its page.
+unsigned char *base_of(unsigned char *pointer, size_t bytes, size_t align) {
+  const uintptr_t end = ((uintptr_t)pointer + bytes + PAGE - 1) / PAGE * PAGE;
+  return (unsigned char *)(end - mapped(bytes, align) - PAGE);
+}
+
+void run_ready() {
+  const Launch &launch = *block.launch;
+  while (block.first_ready < block.ready.size()) {
+    if (launch.seed) {
+      const size_t left = block.ready.size() - block.first_ready;
+      std::swap(block.ready[block.first_ready],
+                block.ready[block.first_ready + pick((unsigned)left)]);
+    }
+    run_fiber(&block.fibers[block.ready[block.first_ready++]]);
+    if (block.first_ready == 4096) {
+      block.ready.erase(block.ready.begin(), block.ready.begin() + 4096);
+      block.first_ready = 0;
+    }
+  }
+}
+
+void hide(bool on) {
+  block.hiding = on;
+  for (size_t i = 0; i < block.launch->n_hidden; i++) {
+    const Hidden &one = block.launch->hidden[i];
+    mprotect(base_of(one.pointer, one.bytes, one.align) + PAGE, mapped(one.bytes, one.align),
+             on ? PROT_NONE : PROT_READ | PROT_WRITE);
+  }
+}
+
 void run_block(unsigned number, unsigned char *shared) {
   const Launch &launch = *block.launch;
   const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
@@ -240,18 +275,15 @@ void run_block(unsigned number, unsigned char *shared) {
     prepare(&fiber.context, stack_of(&fiber), entry);
     make_ready(i);
   }
-  while (block.first_ready < block.ready.size()) {
-    if (launch.seed) {
-      const size_t left = block.ready.size() - block.first_ready;
-      std::swap(block.ready[block.first_ready],
-                block.ready[block.first_ready + pick((unsigned)left)]);
-    }
-    run_fiber(&block.fibers[block.ready[block.first_ready++]]);
-    if (block.first_ready == 4096) {
-      block.ready.erase(block.ready.begin(), block.ready.begin() + 4096);
-      block.first_ready = 0;
-    }
+  // The first block shows what all do before they wait.
+  if (number == 0 && launch.n_hidden) {
+    hide(true);
+    run_ready();
+    hide(false);
+    for (Fiber &fiber : block.fibers)
+      if (fiber.state == AT_WAIT) make_ready(fiber.index);
   }
+  run_ready();
   if (block.alive) {
     std::string text = "block " + std::to_string(number) + " waits forever:";
     for (unsigned i = 0, told = 0; i < threads && told < 4; i++) {
@@ -278,18 +310,9 @@ void on_fault(int, siginfo_t *info, void *) {
   siglongjmp(failed, 1);
 }
 
-constexpr size_t PAGE = 4096;
-size_t mapped(size_t bytes, size_t align) { return (bytes + align + 2 * PAGE) / PAGE * PAGE; }
-
 // What lies around an operand; no number that a kernel would write there by chance.
 unsigned char pattern(const volatile unsigned char *p) {
   return (unsigned char)((uintptr_t)p * 167 + 43);
-}
-
-// The last byte lies less than `align` before the end of its page.
-unsigned char *base_of(unsigned char *pointer, size_t bytes, size_t align) {
-  const uintptr_t end = ((uintptr_t)pointer + bytes + PAGE - 1) / PAGE * PAGE;
-  return (unsigned char *)(end - mapped(bytes, align) - PAGE);
 }
 
 }  // namespace
@@ -380,7 +403,12 @@ void cuda_host_meet(uint32_t mask, const char *kind, Meeting work, void *brought
   to_scheduler(false);
 }
 
-void cuda_host_waited() { block.running->waited = true; }
+void cuda_host_waited() {
+  block.running->waited = true;
+  if (!block.hiding) return;
+  block.running->state = AT_WAIT;
+  to_scheduler(false);
+}
 void cuda_host_triggered() {}
 
 int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, char *complaint,
@@ -419,7 +447,10 @@ int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, ch
     // Blocks are in no order either.
     for (unsigned i = 0; i < blocks; i++) run_block(launch->seed % 2 ? blocks - 1 - i : i, shared);
   } else {
-    snprintf(complaint, complaint_bytes, "%s", complaint_text.c_str());
+    const bool early = block.hiding;
+    hide(false);
+    snprintf(complaint, complaint_bytes, "%s%s", complaint_text.c_str(),
+             early ? ", or may not be touched before fg_wait" : "");
   }
   launching = false;
   if (!SANITIZED) {

@@ -46,11 +46,19 @@ extern "C" [[noreturn]] void cuda_host_fail(const char *complaint);
 // A kernel with its arguments bound, run by every thread.
 typedef void (*Body)(void *const *arguments);
 
+// Memory of cuda_host_allocate that nobody may touch before fg_wait.
+struct Hidden {
+  unsigned char *pointer;
+  size_t bytes, align;
+};
+
 struct Launch {
   Dim grid, block;
   size_t shared_bytes;
-  uint64_t seed;           // 0: in order
-  int must_wait;           // every thread has to call fg_wait
+  uint64_t seed;  // 0: in order
+  int must_wait;  // every thread has to call fg_wait
+  const Hidden *hidden;
+  size_t n_hidden;
   unsigned char *statics;  // the kernel's static shared memory: garbage at the start of each block
   size_t statics_bytes;
 };

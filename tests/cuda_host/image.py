@@ -32,7 +32,7 @@ SEEN void fg_kernel(void *const *args, const int32_t dims[7]) {
   using namespace cuda_host;
   const Dim grid = {(unsigned)dims[0], (unsigned)dims[1], (unsigned)dims[2]};
   const Dim block = {(unsigned)dims[3], (unsigned)dims[4], (unsigned)dims[5]};
-  const Launch launch = {grid, block, (size_t)dims[6], 0, 0, cuda_host_statics(),
+  const Launch launch = {grid, block, (size_t)dims[6], 0, 0, nullptr, 0, cuda_host_statics(),
                          cuda_host_statics_bytes()};
   char complaint[512];
   if (cuda_host_launch(&launch, cuda_host_entry_0, args, complaint, sizeof complaint)) {

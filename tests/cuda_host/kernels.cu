@@ -103,3 +103,8 @@ __global__ void writes_at(float *y, int i) { y[i] = 3; }
 __global__ void faults(u64 *fault, u64 node) {
   if (threadIdx.x % 2) fg_fault(fault, node + threadIdx.x);
 }
+__global__ void reads_before(const int *x, int *y) {
+  int mine = x[threadIdx.x];
+  fg_wait();
+  y[threadIdx.x] = mine;
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -68,10 +68,12 @@ class Case:
         for output in outputs if isinstance(outputs, tuple | list) else (outputs,):
             graph.output(output)
         self.graph = graph
-        self.optimised = optimise(graph, pack=False).graph
+        optimised = optimise(graph, pack=False)
+        self.optimised = optimised.graph
         self.roots = Roots()
         self.items = []
-        target = Target(**{**vars(self.target), "roots": self.roots})
+        target = replace(self.target, roots=self.roots, is_set=frozenset(optimised.is_set))
+        self.lowered_for = target
         for node in self.optimised.nodes:
             if node.is_leaf:
                 continue
@@ -113,10 +115,10 @@ class Suite:
         for node in graph.nodes:
             if node.op == "constant":
                 memory[node.outputs[0]] = self._guarded(np.ascontiguousarray(node.attrs["value"]))
-        for number, (_, items) in enumerate(case.items):
+        for number, (node, items) in enumerate(case.items):
             for call in items:
                 if isinstance(call, CudaCall):
-                    self._launch(case, call, number, memory, seed, inplace)
+                    self._launch(case, node, call, number, memory, seed, inplace)
         results = []
         for _, value in graph.outputs:
             root, offset = case.roots.of(value)
@@ -127,8 +129,8 @@ class Suite:
         return results
 
     def _launch(
-        self, case: Case, call: CudaCall, number: int, memory: dict[Place, Guarded], seed: int,
-        inplace: bool,
+        self, case: Case, node: Node, call: CudaCall, number: int, memory: dict[Place, Guarded],
+        seed: int, inplace: bool,
     ) -> None:  # fmt: skip
         own: dict[Place, Place] = {}
         # Nobody writes what has no bytes.
@@ -148,13 +150,15 @@ class Suite:
         written = {case.roots.of(out)[0] for out in call.outs}
         before = {place: o.array.tobytes() for place, o in memory.items() if place not in written}
         arguments: list[Any] = []
-        keep = []
+        hidden: dict[int, Guarded] = {}
         for kind, *rest in call.arguments:
             if kind in ("in", "out"):
                 place = (call.ins if kind == "in" else call.outs)[rest[0]]
                 root, offset = case.roots.of(place)
                 operand = memory[own.get(root, root) if kind == "in" else root]
-                keep.append(operand)
+                fixed = isinstance(place, Value) and case.lowered_for.is_constant(place, node)
+                if kind == "out" or not fixed:
+                    hidden[operand.address] = operand
                 arguments.append((operand.address + offset).to_bytes(8, "little"))
             elif kind == "value":
                 arguments.append(rest[0])
@@ -165,6 +169,7 @@ class Suite:
         self.kernels.launch(
             (call.code.source, call.code.entry), call.grid, call.block, arguments,
             call.shared_bytes, seed, must_wait=call.programmatic,
+            hidden=list(hidden.values()) if call.programmatic else (),
         )  # fmt: skip
         for place, operand in memory.items():
             assert operand.untouched(), f"{call.code.entry}: wrote outside of {place}"

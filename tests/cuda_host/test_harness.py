@@ -18,7 +18,15 @@ ENTRIES = (
     *("convert_f16", "round_to<f16>", "round_to<bf16>", "double_to_half"),
     *("sums<f16>", "sums<bf16>", "sums<i64>", "product<f16>", "product<bf16>", "product_tf32"),
     *("reverse", "reverse_without_barrier", "lanes", "some_at_a_barrier", "different_meetings"),
-    *("ended_lane", "waits_sometimes", "misaligned", "copies_unwaited", "writes_at", "faults"),
+    *(
+        "ended_lane",
+        "waits_sometimes",
+        "misaligned",
+        "copies_unwaited",
+        "writes_at",
+        "faults",
+        "reads_before",
+    ),
 )
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ONE = (1, 1, 1)
@@ -150,6 +158,16 @@ def test_copies_come_when_they_are_waited_for(kernels: Kernels) -> None:
     x, y = Guarded(np.arange(4, dtype="i4")), Guarded(np.zeros(4, "i4"))
     kernels.launch("copies_unwaited", ONE, (1, 1, 1), [x, y])
     assert y.array[0] == -1
+
+
+def test_what_is_read_before_the_wait_is_seen(kernels: Kernels) -> None:
+    x, y = Guarded(np.arange(64, dtype="i4")), Guarded(np.zeros(64, "i4"))
+    # What does not change during a run may be read at any time.
+    kernels.launch("reads_before", ONE, (64, 1, 1), [x, y], must_wait=True, hidden=[y])
+    np.testing.assert_array_equal(y.array, x.array)
+    with pytest.raises(Fault, match="before fg_wait"):
+        kernels.launch("reads_before", ONE, (64, 1, 1), [x, y], must_wait=True, hidden=[x, y])
+    assert x.array[63] == 63
 
 
 @pytest.mark.parametrize("align", [1, 2, 4, 8, 16, 64])
