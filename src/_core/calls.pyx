@@ -9,6 +9,7 @@ import numpy as np
 
 cimport cython
 cimport numpy as cnp
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 from libcpp.vector cimport vector
@@ -126,7 +127,7 @@ cdef struct parameter:
 
 @cython.final
 cdef class CallPlan:
-    """The parameters of a host function, ready for plain arguments.
+    """The parameters of a function, ready for plain arguments.
 
     Parameters
     ----------
@@ -142,6 +143,7 @@ cdef class CallPlan:
     cdef list dtypes
     cdef frozenset own
     cdef tuple table                     # for each argument where its value lies
+    cdef tuple pointers                  # ("pointer", i) for the accesses of a launch
 
     def __init__(self, pointer, parameters, frozenset own not None):
         cdef parameter each
@@ -159,6 +161,47 @@ cdef class CallPlan:
             table.append(-1 if p.pointer else stored)
             stored += not p.pointer
         self.table = tuple(table)
+        self.pointers = tuple([("pointer", i) for i in range(table.count(-1))])
+
+    cdef bint take(self, tuple args, str device, list words) except -1:
+        """Whether all arguments are plain; the words of those that are values go to `words`."""
+        cdef Py_ssize_t i, n = <Py_ssize_t> self.parameters.size()
+        cdef int64_t word = 0
+        cdef const parameter *p
+        if len(args) != n:
+            return False
+        for i in range(n):
+            p = &self.parameters[i]
+            value = args[i]
+            if p.pointer:
+                if type(value) is Buffer:
+                    dtype = (<Buffer> value).dtype
+                    if (<Buffer> value).device != device:
+                        return False
+                elif type(value) in self.own:
+                    dtype = value.dtype
+                else:
+                    return False
+                if p.kind != b" " and dtype is not self.dtypes[i]:
+                    return False
+            elif read_word(value, p.kind, p.size, &word):
+                words.append(word)
+            else:
+                return False
+        return True
+
+    cdef tuple accesses(self, tuple args, place):
+        cdef Py_ssize_t i
+        cdef const parameter *p
+        cdef list found = []
+        for i in range(<Py_ssize_t> self.parameters.size()):
+            p = &self.parameters[i]
+            if p.pointer:
+                value = args[i]
+                if type(value) is not Buffer:
+                    value = place(value, not p.const)
+                found.append(Access_create(value, True, not p.const))
+        return tuple(found)
 
     def array_call(self, tuple args not None, str device not None, place, tuple grid not None,
                    tuple block not None):
@@ -174,42 +217,36 @@ cdef class CallPlan:
         grid, block : tuple of int
             Three sizes each.
         """
-        cdef Py_ssize_t i, n = <Py_ssize_t> self.parameters.size()
-        cdef int64_t word = 0
-        cdef const parameter *p
-        cdef list accesses, words
-        if len(args) != n:
+        cdef list words = []
+        if not self.take(args, device, words):
             return None
-        words = []
-        for i in range(n):
-            p = &self.parameters[i]
-            value = args[i]
-            if p.pointer:
-                if type(value) is Buffer:
-                    dtype = (<Buffer> value).dtype
-                    if (<Buffer> value).device != device:
-                        return None
-                elif type(value) in self.own:
-                    dtype = value.dtype
-                else:
-                    return None
-                if p.kind != b" " and dtype is not self.dtypes[i]:
-                    return None
-            elif read_word(value, p.kind, p.size, &word):
-                words.append(word)
-            else:
-                return None
-        accesses = []
-        for i in range(n):
-            p = &self.parameters[i]
-            if p.pointer:
-                value = args[i]
-                if type(value) is not Buffer:
-                    value = place(value, not p.const)
-                accesses.append(Access_create(value, True, not p.const))
-        sizes = (self.pointer, n, pair(grid[0], grid[1]), pair(grid[2], block[0]),
+        sizes = (self.pointer, len(args), pair(grid[0], grid[1]), pair(grid[2], block[0]),
                  pair(block[1], block[2]))
-        return tuple(accesses), sizes + self.table + tuple(words)
+        return self.accesses(args, place), sizes + self.table + tuple(words)
+
+    def launch_call(self, tuple args not None, str device not None, place):
+        """Return accesses and the arguments of a `Launch`, or None for the long way.
+
+        Parameters
+        ----------
+        args, device, place
+            As `array_call` takes them.
+        """
+        cdef list words = [], arguments = []
+        cdef Py_ssize_t i, n_pointers = 0, n_values = 0
+        cdef int64_t word
+        if not self.take(args, device, words):
+            return None
+        for i in range(<Py_ssize_t> self.parameters.size()):
+            if self.parameters[i].pointer:
+                arguments.append(self.pointers[n_pointers])
+                n_pointers += 1
+            else:
+                word = words[n_values]
+                n_values += 1
+                arguments.append(
+                    ("value", PyBytes_FromStringAndSize(<char *> &word, self.parameters[i].size)))
+        return self.accesses(args, place), tuple(arguments)
 
 
 cdef int64_t pair(int32_t low, int32_t high) noexcept:

@@ -60,6 +60,7 @@ cdef class Node:
 
 
 @cython.final
+@cython.no_gc                            # a place never leads back to what is done to it
 @cython.auto_pickle(False)
 cdef class Access:
     """One operand: where it lies and what is done to it; nobody said what if not `known`.

@@ -20,3 +20,6 @@ class CallPlan:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
     ) -> tuple[tuple[Access, ...], tuple[int, ...]] | None: ...
+    def launch_call(
+        self, args: tuple[Any, ...], device: str, place: Callable[[Any, bool], Any]
+    ) -> tuple[tuple[Access, ...], tuple[tuple[Any, ...], ...]] | None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from fastgraph.device.recording import Recorded
     from fastgraph.device.state import GraphState, Settings
 
-__all__ = ["Backend", "LaunchOptions", "SharedScratch", "backend_of", "named", "note_backend"]
+__all__ = [
+    "Backend",
+    "LaunchOptions",
+    "LaunchSpec",
+    "SharedScratch",
+    "backend_of",
+    "named",
+    "note_backend",
+]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _Sizes = int | Sequence[int]
@@ -36,6 +44,39 @@ class LaunchOptions(NamedTuple):
     priority: int | None = None
     programmatic: bool = False
     constant_memory: Any = None
+
+
+class LaunchSpec(Mapping[str, Any]):
+    """What a launch was made of, by name: ``f``, ``args``, and those of its options that count."""
+
+    __slots__ = ("_args", "_f", "_names", "_options")
+
+    def __init__(
+        self,
+        f: Any,
+        args: tuple[Any, ...],
+        options: LaunchOptions,
+        names: tuple[str, ...] = LaunchOptions._fields,
+    ) -> None:
+        self._f = f
+        self._args = args
+        self._options = options
+        self._names = names
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "f":
+            return self._f
+        if name == "args":
+            return self._args
+        if name not in self._names:
+            raise KeyError(name)
+        return getattr(self._options, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("f", "args", *self._names))
+
+    def __len__(self) -> int:
+        return 2 + len(self._names)
 
 
 class SharedScratch(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastgraph._core.record import PythonCall
 from fastgraph.device.arguments import bind_arguments, take_arguments
-from fastgraph.device.backend import LaunchOptions, PlaceMaker
+from fastgraph.device.backend import LaunchOptions, LaunchSpec, PlaceMaker
 from fastgraph.device.function import NativeKernel
 from fastgraph.device.kernel import Declared, body_of
 from fastgraph.device.pending import Access, Scalar, Work
@@ -17,6 +17,9 @@ from fastgraph.device.values import check_dims, word
 from fastgraph.errors import InputError, UnsupportedError
 
 __all__ = ["function_work"]
+
+# What of a launch's options counts on the cpu.
+SIZES = ("grid_dim", "block_dim")
 
 
 def function_work(place: PlaceMaker, f: Any, args: tuple[Any, ...], options: LaunchOptions) -> Work:
@@ -33,7 +36,7 @@ def function_work(place: PlaceMaker, f: Any, args: tuple[Any, ...], options: Lau
     name, body = body_of(f, "cpu")
     grid = check_dims("grid_dim", options.grid_dim)
     block = check_dims("block_dim", options.block_dim)
-    spec = {"f": f, "args": args, "grid_dim": options.grid_dim, "block_dim": options.block_dim}
+    spec = LaunchSpec(f, args, options, SIZES)
     if type(body) is NativeKernel and body.convention == "array":
         plain = body.plan.array_call(args, "cpu", place, grid, block)
         if plain is not None:
@@ -53,7 +56,7 @@ def _native(
     declared: list[Declared | None],
     dims: tuple[int, ...],
     keep: object,
-    spec: dict[str, Any],
+    spec: LaunchSpec,
 ) -> Work:
     taken = take_arguments(name, f.parameters, args, declared, place)
     values = f.check_arguments(tuple(taken))
@@ -110,7 +113,7 @@ def _python(
     args: tuple[Any, ...],
     declared: list[Declared | None],
     dims: tuple[tuple[int, int, int], tuple[int, int, int]],
-    spec: dict[str, Any],
+    spec: LaunchSpec,
 ) -> Work:
     arguments: list[tuple[Any, ...]] = [("value", dims[0]), ("value", dims[1])]
     accesses: list[Access] = []

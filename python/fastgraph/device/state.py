@@ -20,6 +20,7 @@ from fastgraph.device.libraries import Live
 from fastgraph.device.moving import moved_works
 from fastgraph.device.orders import bytes_of, copy_blocks, random_order
 from fastgraph.device.pending import Family, PointerSlot, Scalar, Scratch, Where, Work
+from fastgraph.device.ranges import named_range
 from fastgraph.device.recording import Recorded
 from fastgraph.device.values import pattern
 from fastgraph.errors import GraphError, InputError
@@ -335,7 +336,7 @@ class GraphState(ABC):
     def run_in_order(self, order: Sequence[int]) -> None:
         """Run the nodes one after another and wait; called by work of `locked`."""
         for node in order:
-            self._run_node(self.executable, node)
+            self._step(self.executable, node)
 
     @abstractmethod
     def collect(self, out: Sequence[Any] | None, stream: Any) -> tuple[_Array, ...]:
@@ -446,10 +447,14 @@ class GraphState(ABC):
         self.__dict__.update(self._attached(self.version))
         self.note_plain()
 
+    def _step(self, executable: Any, node: int) -> None:
+        with named_range(self.record.nodes[node].name):
+            self._run_node(executable, node)
+
     def _run_one_by_one(self) -> None:
         for number, node in enumerate(self.record.nodes):
             try:
-                self._run_node(self.executable, number)
+                self._step(self.executable, number)
             except BaseException as error:
                 error.add_note(f"in node {number} {node.name!r} ({node.kind})")
                 raise
@@ -468,7 +473,7 @@ class GraphState(ABC):
         self.note_plain()
         order = random_order(self.record.dependencies(), self.verify_left)
         for node in order:
-            self._run_node(twin, node)
+            self._step(twin, node)
         spans = [
             (number, 0, size)
             for number, size in enumerate(sizes)

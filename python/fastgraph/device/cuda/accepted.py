@@ -87,6 +87,8 @@ def _body(body: Any, name: str, signature: str | None, loader: Loader) -> CudaFu
 
 def _loaded(f: Any, name: str | None, signature: str | None, loader: Loader) -> CudaFunction | None:
     """What is compiled already, None for what is no function."""
+    if type(f) is CudaFunction and signature is None and f.device == loader.device:
+        return f
     if _is_core(f, "Kernel"):
         handle, symbol = loader.kernel_function(int(f.handle))
         parameters = resolve_parameters(

@@ -15,7 +15,13 @@ from fastgraph._core.device_memory import Staging
 from fastgraph._core.lock import GraphLock
 from fastgraph._core.record import Foreign, Launch
 from fastgraph._core.stream import CudaDevice, Event, LastUse, Stream
-from fastgraph.device.backend import Backend, LaunchOptions, PlaceMaker, SharedScratch
+from fastgraph.device.backend import (
+    Backend,
+    LaunchOptions,
+    LaunchSpec,
+    PlaceMaker,
+    SharedScratch,
+)
 from fastgraph.device.cuda.accepted import as_cuda_function
 from fastgraph.device.cuda.arguments import launch_arguments
 from fastgraph.device.cuda.capture import BuilderCapture
@@ -25,7 +31,7 @@ from fastgraph.device.cuda.helpers import Helpers
 from fastgraph.device.cuda.limits import DeviceLimits, check_launch
 from fastgraph.device.cuda.loader import DeviceLoader
 from fastgraph.device.cuda.state import CudaState
-from fastgraph.device.pending import Work
+from fastgraph.device.pending import Access, Work
 from fastgraph.device.recording import Recorded
 from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.values import check_dims, word
@@ -47,6 +53,8 @@ CAPABILITIES = frozenset(
         "streams",
     }
 )
+# How many sizes of launches a function remembers as checked.
+MAX_FITTING = 64
 
 
 class CudaBackend(Backend):
@@ -178,6 +186,10 @@ class CudaBackend(Backend):
         name, function = as_cuda_function(f, self.loader)
         grid = check_dims("grid_dim", options.grid_dim)
         block = check_dims("block_dim", options.block_dim)
+        if function.plan is not None and _is_plain(options):
+            plain = function.plan.launch_call(args, self.device, place)
+            if plain is not None:
+                return self._plain_work(name, f, function, args, grid, block, options, *plain)
         cluster = None
         if options.cluster_dim is not None:
             cluster = check_dims("cluster_dim", options.cluster_dim)
@@ -223,7 +235,30 @@ class CudaBackend(Backend):
             priority,
             options.programmatic and "programmatic_edges" in self.capabilities,
         )
-        spec = {"f": f, "args": args, **options._asdict()}
+        spec = LaunchSpec(f, args, options)
+        return Work(name, "function", None, accesses, (), (f, function), call, spec)
+
+    def _plain_work(
+        self,
+        name: str,
+        f: Any,
+        function: CudaFunction,
+        args: tuple[Any, ...],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        options: LaunchOptions,
+        accesses: tuple[Access, ...],
+        arguments: tuple[tuple[Any, ...], ...],
+    ) -> Work:
+        """The launch of a kernel with plain arguments and sizes alone, which thousands are."""
+        if (grid, block) not in function.fitting:
+            check_launch(self.limits, name, function, grid, block)
+            if len(function.fitting) >= MAX_FITTING:
+                function.fitting.clear()
+            function.fitting.add((grid, block))
+        programmatic = options.programmatic and "programmatic_edges" in self.capabilities
+        call = Launch(function, grid, block, arguments, programmatic=programmatic)
+        spec = LaunchSpec(f, args, options)
         return Work(name, "function", None, accesses, (), (f, function), call, spec)
 
     def launch(self, work: Work, stream: Any) -> None:
@@ -245,6 +280,19 @@ class CudaBackend(Backend):
     ) -> GraphState:
         """Return the executable of a record."""
         return CudaState(context, recorded, settings, shared)
+
+
+def _is_plain(options: LaunchOptions) -> bool:
+    """Whether sizes, and programmatic or not, are all that is asked for."""
+    return (
+        options.cluster_dim is None
+        and type(options.shared_mem_bytes) is int
+        and options.shared_mem_bytes == 0
+        and options.cooperative is False
+        and options.priority is None
+        and options.constant_memory is None
+        and isinstance(options.programmatic, bool)
+    )
 
 
 _lock = threading.Lock()

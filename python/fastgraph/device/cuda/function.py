@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from fastgraph._core.calls import CallPlan
 from fastgraph.device.arguments import Parameter
 from fastgraph.device.cuda.compile import compile_source
 from fastgraph.device.cuda.image import as_image, ptx_text
 from fastgraph.device.cuda.parameters import resolve_parameters
 from fastgraph.device.cuda.ptx import entry_names
+from fastgraph.device.function import OWN
 from fastgraph.errors import DriverError, GraphError
 
 __all__ = ["CudaFunction", "Loader", "compile_function", "load_function"]
@@ -67,18 +69,24 @@ class CudaFunction:
         As the driver tells them; the second is what needs no opting in.
     owner : object
         What keeps the code loaded.
+    plan : CallPlan or None
+        The short way of plain arguments; None where arrays are handed over with their shapes.
+    fitting : set of tuple
+        Grids and blocks that were found within the limits, without anything else asked for.
     """
 
     __slots__ = (
         "__weakref__",
         "array_ndims",
         "device",
+        "fitting",
         "handle",
         "max_dynamic_shared_bytes",
         "max_threads_per_block",
         "name",
         "owner",
         "parameters",
+        "plan",
         "static_shared_bytes",
     )
 
@@ -98,6 +106,10 @@ class CudaFunction:
             (None,) * len(self.parameters) if array_ndims is None else tuple(array_ndims)
         )
         self.handle = handle
+        self.plan: CallPlan | None = None
+        if all(ndim is None for ndim in self.array_ndims):
+            self.plan = CallPlan(handle, self.parameters, OWN)
+        self.fitting: set[tuple[tuple[int, int, int], tuple[int, int, int]]] = set()
         self.device = loader.device
         self.static_shared_bytes = loader.attribute(handle, "shared_size_bytes")
         self.max_threads_per_block = loader.attribute(handle, "max_threads_per_block")
