@@ -1,4 +1,4 @@
-"""Every operator on a real GPU, against the reference; on the host the same kernels are emulated."""
+"""Every operator on a real GPU, against the reference; the host only emulates the kernels."""
 
 from __future__ import annotations
 
