@@ -16,7 +16,17 @@ from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.text import source
-from fastgraph.lower.cuda.tiles import MAX_ROWS, MMA, ROWS, SIMT, TF32, Shape, choose, choose_rows
+from fastgraph.lower.cuda.tiles import (
+    MAX_ROWS,
+    MMA,
+    ROWS,
+    SIMT,
+    TF32,
+    Shape,
+    choose,
+    choose_rows,
+    enough,
+)
 from fastgraph.lower.strides import broadcast_strides, collapse
 
 __all__ = ["lower_fused_matmul"]
@@ -222,7 +232,15 @@ def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
     """Few rows of x: w is streamed."""
     shape, along = product.shape, product.w_transposed
     kind = "half"
-    if product.dtype == "f32":
+    if product.dtype != "f32" and not along:
+        wide, narrow = (
+            shape.matrices * -(-shape.n // ROWS[name, along].columns)
+            for name in ("half", "half, narrow")
+        )
+        fills = enough(narrow, target.multiprocessors)
+        if fills and not enough(wide, target.multiprocessors):
+            kind = "half, narrow"
+    elif product.dtype == "f32":
         kind = "float, many" if along and shape.m > ROWS["float", True].rows[-1] else "float"
     tile = ROWS[kind, along]
     rows, warps, k_part, splits = choose_rows(tile, shape, target.multiprocessors)

@@ -32,6 +32,7 @@ __all__ = [
     "SimtTile",
     "choose",
     "choose_rows",
+    "enough",
 ]  # fmt: skip
 
 # Parts of K that are tried; more would cost more to add up than they bring.
@@ -133,11 +134,11 @@ TF32 = (
     MmaTile(32, 32, 32, 2, 2, 4, 6, 700.0, 200.0, 4),
 )
 SIMT = (
-    SimtTile(128, 128, 16, 8, 8, 3, 2, 400.0, 1000.0),
-    SimtTile(128, 64, 16, 8, 8, 3, 3, 370.0, 900.0),
-    SimtTile(64, 64, 16, 8, 4, 4, 4, 330.0, 600.0),
-    SimtTile(32, 64, 16, 4, 4, 4, 6, 260.0, 400.0),
-    SimtTile(32, 32, 16, 4, 4, 5, 8, 220.0, 400.0),
+    SimtTile(128, 128, 16, 8, 8, 3, 2, 400.0, 800.0),
+    SimtTile(128, 64, 16, 8, 8, 3, 3, 370.0, 700.0),
+    SimtTile(64, 64, 16, 8, 4, 4, 4, 330.0, 380.0),
+    SimtTile(32, 64, 16, 4, 4, 4, 6, 260.0, 240.0),
+    SimtTile(32, 32, 16, 4, 4, 5, 8, 220.0, 230.0),
 )
 
 
@@ -158,11 +159,12 @@ class RowsTile(NamedTuple):
 ROWS = {
     ("half", True): RowsTile("HalfAlong", 16, 32, (8, 16), 16, 8),
     ("half", False): RowsTile("HalfAcross", 64, 16, (8, 16), 8, 4),
+    ("half, narrow", False): RowsTile("HalfNarrow", 32, 16, (8, 16), 16, 8),
     ("float", True): RowsTile("FloatAlong", 8, 128, (1, 4), 16, 2),
     ("float, many", True): RowsTile("FloatAlong", 4, 128, (8, 16), 8, 4),
     ("float", False): RowsTile("FloatAcross", 128, 4, (1, 4, 8, 16), 8, 4),
 }
-"""By operands, and whether w lies as [N, K]."""
+"""By operands, and whether w lies as [N, K]; the narrow one where it spares cutting K."""
 
 MAX_ROWS = 16
 # Blocks of 8 warps that a multiprocessor should have, and the most parts of K.
@@ -212,14 +214,18 @@ class RowsChoice(NamedTuple):
     splits: int
 
 
+def enough(blocks: int, multiprocessors: int) -> bool:
+    """Whether so many blocks do without cutting K: adding parts up costs a launch."""
+    return 4 * blocks >= 3 * multiprocessors
+
+
 def choose_rows(tile: RowsTile, shape: Shape, multiprocessors: int) -> RowsChoice:
     """Cut K until every multiprocessor has enough bytes under way."""
     rows = next(rows for rows in tile.rows if rows >= shape.m)
     blocks = shape.matrices * -(-shape.n // tile.columns)
     steps = max(1, -(-shape.k // tile.step))
-    # Half as many blocks as are wanted do: adding parts up costs a launch.
     splits = 1
-    if 4 * blocks < 3 * multiprocessors:
+    if not enough(blocks, multiprocessors):
         wanted = -(-ROWS_BLOCKS * multiprocessors // blocks)
         splits = max(1, min(wanted, ROWS_SPLITS, steps // (4 * tile.steps)))
     part = -(-steps // splits)

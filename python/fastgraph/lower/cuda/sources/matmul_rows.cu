@@ -5,25 +5,27 @@
 // end the warps' sums are added in order. A reader knows how w lies: what a lane loads, and how that
 // meets x. M: rows of x, rounded up. Rows of x and w are multiples of 16 bytes.
 
-// Once only, so that no first-level cache keeps it.
-template <class T>
-FG_DEVICE uint4 load_streamed(const T *p) {
-  check_aligned(p, 16);
+// WORDS of four bytes, 2 or 4, once only, so that no first-level cache keeps them.
+template <int WORDS, class T>
+FG_DEVICE Vec<u32, WORDS> load_streamed(const T *p, bool inside) {
+  Vec<u32, WORDS> x = {};
+  if (!inside) return x;
+  check_aligned(p, 4 * WORDS);
 #ifdef FG_HOST
-  return *(const uint4 *)p;
+  memcpy(&x, p, sizeof(x));
 #else
-  uint4 x;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "l"(p)
-               : "memory");
-  return x;
+  if constexpr (WORDS == 4)
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.v[0]), "=r"(x.v[1]), "=r"(x.v[2]), "=r"(x.v[3])
+                 : "l"(p)
+                 : "memory");
+  else
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(x.v[0]), "=r"(x.v[1])
+                 : "l"(p)
+                 : "memory");
 #endif
-}
-template <class T>
-FG_DEVICE uint4 load_streamed(const T *p, bool inside) {
-  if (inside) return load_streamed(p);
-  return uint4{0, 0, 0, 0};
+  return x;
 }
 
 // The operands of one product, up to the end of this block's part of K.
@@ -39,14 +41,15 @@ struct Rows {
 template <class T, int M>
 struct HalfAlong {
   static constexpr int COLUMNS = 16, STEP = 32, SLOTS = 8, GROUPS = M / 8;
-  uint4 top[SLOTS], bottom[SLOTS], right[SLOTS][GROUPS];
+  Vec<u32, 4> top[SLOTS], bottom[SLOTS];
+  uint4 right[SLOTS][GROUPS];
   f32 sums[GROUPS][4] = {};
 
   FG_DEVICE void fetch_w(int slot, int at, const Rows<T, M> &all) {
     const int lane = threadIdx.x % 32, row = all.n0 + lane / 4, k = at + lane % 4 * 8;
     const T *from = all.w + (i64)row * all.k + k;
-    top[slot] = load_streamed(from, row < all.n && k < all.k_end);
-    bottom[slot] = load_streamed(from + (i64)8 * all.k, row + 8 < all.n && k < all.k_end);
+    top[slot] = load_streamed<4>(from, row < all.n && k < all.k_end);
+    bottom[slot] = load_streamed<4>(from + (i64)8 * all.k, row + 8 < all.n && k < all.k_end);
   }
   FG_DEVICE void fetch_x(int slot, int at, const Rows<T, M> &all) {
     const int lane = threadIdx.x % 32, k = at + lane % 4 * 8;
@@ -58,12 +61,12 @@ struct HalfAlong {
     }
   }
   FG_DEVICE void multiply(int slot, int, const Rows<T, M> &) {
-    const uint4 a = top[slot], b = bottom[slot];
+    const Vec<u32, 4> a = top[slot], b = bottom[slot];
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
       const uint4 r = right[slot][i];
-      mma_16816<T>(sums[i], {a.x, b.x, a.y, b.y}, {r.x, r.y});
-      mma_16816<T>(sums[i], {a.z, b.z, a.w, b.w}, {r.z, r.w});
+      mma_16816<T>(sums[i], {a.v[0], b.v[0], a.v[1], b.v[1]}, {r.x, r.y});
+      mma_16816<T>(sums[i], {a.v[2], b.v[2], a.v[3], b.v[3]}, {r.z, r.w});
     }
   }
   // Rows of COLUMNS sums.
@@ -77,21 +80,23 @@ struct HalfAlong {
   }
 };
 
-// f16 and bf16, w as [K, N]: a lane has eight columns of four rows. Two rows of K make the pairs that
+// f16 and bf16, w as [K, N]: a lane has EACH columns of four rows. Two rows of K make the pairs that
 // the tensor cores want, two columns the upper and the lower half of a left operand.
-template <class T, int M>
-struct HalfAcross {
-  static constexpr int COLUMNS = 64, STEP = 16, SLOTS = 4, GROUPS = M / 8;
-  uint4 rows[SLOTS][4];
+template <class T, int M, int EACH>
+struct HalfColumns {
+  static constexpr int COLUMNS = 8 * EACH, STEP = 16, SLOTS = 32 / EACH, GROUPS = M / 8;
+  static constexpr int WORDS = EACH / 2;
+  Vec<u32, WORDS> rows[SLOTS][4];
   uint2 right[SLOTS][GROUPS];
-  f32 sums[GROUPS][4][4] = {};
+  f32 sums[GROUPS][WORDS][4] = {};
 
   FG_DEVICE void fetch_w(int slot, int at, const Rows<T, M> &all) {
-    const int lane = threadIdx.x % 32, k = at + lane % 4 * 4, column = all.n0 + lane / 4 * 8;
+    const int lane = threadIdx.x % 32, k = at + lane % 4 * 4, column = all.n0 + lane / 4 * EACH;
     const T *from = all.w + (i64)k * all.n + column;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      rows[slot][i] = load_streamed(from + (i64)i * all.n, k + i < all.k_end && column < all.n);
+      rows[slot][i] =
+          load_streamed<WORDS>(from + (i64)i * all.n, k + i < all.k_end && column < all.n);
   }
   FG_DEVICE void fetch_x(int slot, int at, const Rows<T, M> &all) {
     const int lane = threadIdx.x % 32, k = at + lane % 4 * 4;
@@ -105,42 +110,42 @@ struct HalfAcross {
   FG_DEVICE static u32 low_halves(u32 a, u32 b) { return (a & 0xffff) | b << 16; }
   FG_DEVICE static u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
   FG_DEVICE void multiply(int slot, int, const Rows<T, M> &) {
-    const uint4(&r)[4] = rows[slot];
-    const u32 words[4][4] = {{r[0].x, r[1].x, r[2].x, r[3].x},
-                             {r[0].y, r[1].y, r[2].y, r[3].y},
-                             {r[0].z, r[1].z, r[2].z, r[3].z},
-                             {r[0].w, r[1].w, r[2].w, r[3].w}};
+    const Vec<u32, WORDS>(&r)[4] = rows[slot];
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const u32(&word)[4] = words[j];
-      const u32 a[4] = {low_halves(word[0], word[1]), high_halves(word[0], word[1]),
-                        low_halves(word[2], word[3]), high_halves(word[2], word[3])};
+    for (int j = 0; j < WORDS; j++) {
+      const u32 a[4] = {low_halves(r[0].v[j], r[1].v[j]), high_halves(r[0].v[j], r[1].v[j]),
+                        low_halves(r[2].v[j], r[3].v[j]), high_halves(r[2].v[j], r[3].v[j])};
 #pragma unroll
       for (int i = 0; i < GROUPS; i++)
         mma_16816<T>(sums[i][j], a, {right[slot][i].x, right[slot][i].y});
     }
   }
   FG_DEVICE void put(f32 *to) const {
-    const int lane = threadIdx.x % 32, column = lane / 4 * 8, row = lane % 4 * 2;
+    const int lane = threadIdx.x % 32, column = lane / 4 * EACH, row = lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
-      for (int j = 0; j < 4; j++)
+      for (int j = 0; j < WORDS; j++)
 #pragma unroll
         for (int q = 0; q < 4; q++)
           to[(i * 8 + row + q % 2) * COLUMNS + column + j * 2 + q / 2] = sums[i][j][q];
   }
 };
+template <class T, int M>
+struct HalfAcross : HalfColumns<T, M, 8> {};
+template <class T, int M>
+struct HalfNarrow : HalfColumns<T, M, 4> {};
 
-FG_DEVICE Vec<f32, 4> floats_of(uint4 x) {
-  return {{__uint_as_float(x.x), __uint_as_float(x.y), __uint_as_float(x.z), __uint_as_float(x.w)}};
+FG_DEVICE Vec<f32, 4> floats_of(const Vec<u32, 4> &x) {
+  return {{__uint_as_float(x.v[0]), __uint_as_float(x.v[1]), __uint_as_float(x.v[2]),
+           __uint_as_float(x.v[3])}};
 }
 
 // f32, w as [N, K]: the lanes share the rows of w, four k each, and add up at the end.
 template <class T, int M>
 struct FloatAlong {
   static constexpr int COLUMNS = M > 4 ? 4 : 8, STEP = 128, SLOTS = 16 / COLUMNS;
-  uint4 rows[SLOTS][COLUMNS];
+  Vec<u32, 4> rows[SLOTS][COLUMNS];
   f32 sums[M][COLUMNS] = {};
 
   FG_DEVICE void fetch_w(int slot, int at, const Rows<T, M> &all) {
@@ -148,7 +153,7 @@ struct FloatAlong {
     const T *from = all.w + (i64)all.n0 * all.k + k;
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
-      rows[slot][j] = load_streamed(from + (i64)j * all.k, all.n0 + j < all.n && k < all.k_end);
+      rows[slot][j] = load_streamed<4>(from + (i64)j * all.k, all.n0 + j < all.n && k < all.k_end);
   }
   FG_DEVICE void fetch_x(int, int, const Rows<T, M> &) {}
   FG_DEVICE void multiply(int slot, int at, const Rows<T, M> &all) {
@@ -181,7 +186,7 @@ struct FloatAlong {
 template <class T, int M>
 struct FloatAcross {
   static constexpr int COLUMNS = 128, STEP = 4, SLOTS = 4;
-  uint4 rows[SLOTS][4];
+  Vec<u32, 4> rows[SLOTS][4];
   f32 sums[M][4] = {};
 
   FG_DEVICE void fetch_w(int slot, int at, const Rows<T, M> &all) {
@@ -189,7 +194,7 @@ struct FloatAcross {
     const T *from = all.w + (i64)at * all.n + column;
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      rows[slot][i] = load_streamed(from + (i64)i * all.n, at + i < all.k_end && column < all.n);
+      rows[slot][i] = load_streamed<4>(from + (i64)i * all.n, at + i < all.k_end && column < all.n);
   }
   FG_DEVICE void fetch_x(int, int, const Rows<T, M> &) {}
   FG_DEVICE void multiply(int slot, int at, const Rows<T, M> &all) {
