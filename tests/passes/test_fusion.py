@@ -8,7 +8,7 @@ import pytest
 from fastgraph.ir import Graph, ops, reference
 from fastgraph.passes import optimise
 from fastgraph.passes.regions import MAX_INPUTS, MAX_INSTRUCTIONS
-from tests.passes.graphs import arguments, encoder, mlp
+from tests.passes.graphs import arguments, mlp
 
 
 @pytest.fixture
@@ -48,15 +48,6 @@ def test_the_mlp_is_three_products():
     for node in products:
         assert node.attrs["packed"]
         assert node.inputs[node.attrs["bias"]].node.op == "param"
-
-
-def test_the_encoder():
-    found = run_ops(encoder())
-    assert found.count("fused_matmul") == 8
-    assert found.count("layer_norm") == 2
-    assert found.count("transpose") == 4
-    assert found.count("softmax") == found.count("region") == 1
-    assert len(found) - found.count("reshape") == 16
 
 
 def test_the_classic_example(graph):

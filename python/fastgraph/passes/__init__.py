@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastgraph.ir.graph import Graph, Node
-from fastgraph.passes import canonicalise, dead, fold, fuse, rewrite, schedule, setprogram
+from fastgraph.passes import (
+    attention,
+    canonicalise,
+    dead,
+    fold,
+    fuse,
+    joint,
+    rewrite,
+    schedule,
+    setprogram,
+    views,
+)
 
 __all__ = ["Optimised", "optimise"]
 
@@ -71,8 +82,12 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     found = dead.run(graph)
     found = fold.run(found)
     found = dead.run(canonicalise.run(found))
+    if fuse:
+        found = dead.run(attention.run(found))
     if pack:
-        found = setprogram.run(found)
+        found = setprogram.run(joint.run(found) if fuse else found)
+    if fuse:
+        found = dead.run(views.run(found))
     found = dead.run(fuse_run(found, fuse=fuse))
     found = schedule.run(found)
     is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.graph import Graph, Node
 from fastgraph.ir.ops.registry import ELEMENTWISE
 from fastgraph.passes import regions
 from fastgraph.passes.epilogues import follow, residual_norm
-from fastgraph.passes.rewrite import Rewriter, set_nodes
+from fastgraph.passes.rewrite import Rewriter, readers_of, set_first, set_nodes
 
 __all__ = ["run"]
 
@@ -51,20 +51,3 @@ def run(graph: Graph, *, fuse: bool = True) -> Graph:
         elif node not in absorbed:
             rewriter.keep(node)
     return rewriter.finish()
-
-
-def readers_of(graph: Graph) -> dict[Value, list[Node]]:
-    """Return the nodes that read each value, once per reading."""
-    readers: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.inputs:
-            readers.setdefault(value, []).append(node)
-    return readers
-
-
-def set_first(graph: Graph, is_set: set[Node]) -> list[Node]:
-    """Return the nodes with leaves first, then the set program: a topological order as well."""
-    leaves = [node for node in graph.nodes if node.is_leaf]
-    early = [node for node in graph.nodes if node in is_set and not node.is_leaf]
-    late = [node for node in graph.nodes if node not in is_set and not node.is_leaf]
-    return leaves + early + late

@@ -9,9 +9,9 @@ import numpy as np
 
 from fastgraph.ir.graph import Graph, Node, Value
 
-__all__ = ["Rewriter", "constant_of", "set_nodes", "use_counts"]
+__all__ = ["Rewriter", "constant_of", "readers_of", "set_first", "set_nodes", "use_counts"]
 
-PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "pack_weight"})
+PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "concat", "pack_weight"})
 
 
 def set_nodes(nodes: Iterable[Node]) -> set[Node]:
@@ -39,6 +39,23 @@ def use_counts(graph: Graph) -> dict[Value, int]:
     for _, value in graph.outputs:
         counts[value] = counts.get(value, 0) + 1
     return counts
+
+
+def readers_of(graph: Graph) -> dict[Value, list[Node]]:
+    """Return the nodes that read each value, once per reading."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    return readers
+
+
+def set_first(graph: Graph, is_set: set[Node]) -> list[Node]:
+    """Return the nodes with leaves first, then the set program: a topological order as well."""
+    leaves = [node for node in graph.nodes if node.is_leaf]
+    early = [node for node in graph.nodes if node in is_set and not node.is_leaf]
+    late = [node for node in graph.nodes if node not in is_set and not node.is_leaf]
+    return leaves + early + late
 
 
 def constant_of(value: Value) -> Any:
