@@ -30,6 +30,11 @@ SCALES = {
     "rms_norm": 8.0,
     "power": 4.0,
     "attention": 40.0,
+    "group_norm": 16.0,
+    "grouped_matmul": 8.0,
+    "log_softmax": 4.0,
+    "scatter_add": 4.0,
+    "scatter_elements": 4.0,
 }
 
 

@@ -19,9 +19,6 @@ f4 = np.float32
 # Scenarios of compiled graphs whose operators or methods are still missing, by what is missing.
 # The test below fails as soon as one of them exists, so that its scenario is written.
 TO_COME = {
-    "running sums": "ops.cumsum",
-    "largest values with their places": "ops.top_k",
-    "adding by index": "ops.scatter_add",
     "convolutions": "ops.conv",
     "pools": "ops.max_pool",
     "resizing": "ops.resize",
@@ -34,7 +31,6 @@ TO_COME = {
     "active extents": "CompiledGraph.set_active_extent",
     "buckets": "BucketedCompileCache",
     "pipelines": "CompiledGraph.run_pipelined",
-    "experts": "ops.grouped_matmul",
     "resident experts": "CompiledGraph.set_moe_resident_experts",
 }
 
@@ -70,6 +66,11 @@ def outcome(function, *arrays):
 
 ROWS = np.arange(1, 7, dtype="f4").reshape(2, 3)
 FIGURES = {
+    "running sums": (ops.cumulative_sum, [f4([1, 2, 3])], [1, 3, 6]),
+    "the two largest": (lambda x: ops.top_k(x, 2)[0], [f4([0.1, 0.9, 0.3, 0.7, 0.5])], [0.9, 0.7]),
+    "their places": (lambda x: ops.top_k(x, 2)[1], [f4([0.1, 0.9, 0.3, 0.7, 0.5])], [1, 3]),
+    "ties": (lambda x: ops.top_k(x, 3)[1], [f4([1, 2, 2, 1, 2])], [1, 2, 4]),
+    "added by index": (ops.scatter_add, [f4([0, 0, 0]), np.array([0, 0]), f4([5, 7])], [12, 0, 0]),
     "add": (ops.add, [f4([1, 2, 3, 4]), f4([10, 20, 30, 40])], [11, 22, 33, 44]),
     "relu": (ops.relu, [f4([-2, -0.5, 0, 1, 3])], [0, 0, 0, 1, 3]),
     "matmul": (ops.matmul, [ROWS, np.arange(7, 13, dtype="f4").reshape(3, 2)],

@@ -12,7 +12,15 @@ import numpy as np
 from fastgraph.errors import CompileError, GraphError
 from fastgraph.ir import reference
 from fastgraph.ir.graph import Graph, Value
-from fastgraph.onnx import ops_elementwise, ops_matmul, ops_movement, ops_reduction
+from fastgraph.onnx import (
+    ops_attention,
+    ops_elementwise,
+    ops_filling,
+    ops_indexing,
+    ops_matmul,
+    ops_movement,
+    ops_reduction,
+)
 from fastgraph.onnx.dims import Dim, bind_shapes, declared_dims, dims_text
 from fastgraph.onnx.proto import attribute_value, element_type_name, read_model, tensor_array
 from fastgraph.onnx.registry import (
@@ -39,7 +47,15 @@ if TYPE_CHECKING:
 __all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
 
 # The families whose rules are registered once they are imported.
-FAMILIES = (ops_elementwise, ops_matmul, ops_movement, ops_reduction)
+FAMILIES = (
+    ops_attention,
+    ops_elementwise,
+    ops_filling,
+    ops_indexing,
+    ops_matmul,
+    ops_movement,
+    ops_reduction,
+)
 
 Array = np.ndarray[Any, Any]
 Operand = Value | Array

@@ -149,12 +149,7 @@ def softmax(node: OnnxNode, x: Value) -> Value:
 @onnx_op("LogSoftmax")
 def log_softmax(node: OnnxNode, x: Value) -> Value:
     """Logarithm of the softmax, without the underflow."""
-
-    def apply(rows: Value, axis: int) -> Value:
-        shifted = ops.subtract(rows, ops.max(rows, axis=axis, keepdims=True))
-        return ops.subtract(shifted, ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True)))
-
-    return _rowwise(node, x, apply)
+    return _rowwise(node, x, lambda rows, axis: ops.log_softmax(rows, axis=axis))
 
 
 def _norm_axes(node: OnnxNode, x: Value) -> tuple[int, ...]:

@@ -329,10 +329,60 @@ void attention(const fg_call *call) {
   }
 }
 
+// In double: row by row, with the scores of one row in scratch. Words and operands as above, with
+// double bits of scale and cap.
+void attention_double(const fg_call *call) {
+  Attention a;
+  memcpy(&a, call->params, sizeof a);
+  double scale, cap;
+  memcpy(&scale, &a.scale, 8);
+  memcpy(&cap, &a.softcap, 8);
+  double *const scores = (double *)call->args[1] + call->part * a.scratch;
+  const void *mask = a.mask_kind == NO_MASK ? nullptr : call->args[5];
+  const Slice mine = fg_slice(a.batch * a.heads * a.queries, call->part, call->nparts);
+  for (int64_t unit = mine.begin; unit < mine.end; unit++) {
+    const int64_t query = unit % a.queries, head = unit / a.queries % a.heads;
+    const int64_t batch = unit / a.queries / a.heads, key_head = head / (a.heads / a.key_heads);
+    const double *q = (const double *)call->args[2] + a.q.offset + batch * a.q.batch +
+                      head * a.q.head + query * a.q.row;
+    const double *k =
+        (const double *)call->args[3] + a.k.offset + batch * a.k.batch + key_head * a.k.head;
+    const double *v =
+        (const double *)call->args[4] + a.v.offset + batch * a.v.batch + key_head * a.v.head;
+    double *out =
+        (double *)call->args[0] + batch * a.out.batch + head * a.out.head + query * a.out.row;
+    const int64_t first_mask = batch * a.mask_batch + head * a.mask_head + query * a.mask_row;
+    const int64_t begin = first_key(a, query), end = end_key(a, query);
+    double largest = -__builtin_inf(), total = 0.0;
+    for (int64_t j = begin; j < end; j++) {
+      const int64_t m = first_mask + j * a.mask_key;
+      double s = 0.0;
+      for (int64_t d = 0; d < a.length; d++) s += q[d] * k[j * a.k.row + d];
+      s *= scale;
+      if (cap != 0.0) s = __builtin_tanh(s / cap) * cap;
+      if (a.mask_kind == FLOAT_MASK) s += ((const double *)mask)[m];
+      if (a.mask_kind == BOOL_MASK && !((const uint8_t *)mask)[m]) s = -__builtin_inf();
+      scores[j] = s;
+      largest = s > largest ? s : largest;
+    }
+    const double shift = largest == -__builtin_inf() ? 0.0 : largest;
+    memset(out, 0, (size_t)a.value_length * sizeof(double));
+    for (int64_t j = begin; j < end; j++) {
+      const double weight = __builtin_exp(scores[j] - shift);
+      total += weight;
+      const double *row = v + j * a.v.row;
+      _Pragma("GCC ivdep") for (int64_t d = 0; d < a.value_length; d++) out[d] += weight * row[d];
+    }
+    if (total != 0.0)
+      for (int64_t d = 0; d < a.value_length; d++) out[d] /= total;
+  }
+}
+
 }  // namespace
 
 extern const fg_entry attention_entries[] = {
-    {"attention", attention},
+    {"attention_f32", attention},
+    {"attention_f64", attention_double},
     {nullptr, nullptr},
 };
 

@@ -57,6 +57,7 @@ from fastgraph.ir.ops.comparison import (
     not_equal,
     where,
 )
+from fastgraph.ir.ops.composites import group_norm, log_softmax
 from fastgraph.ir.ops.functions import (
     erf,
     exp,
@@ -69,10 +70,22 @@ from fastgraph.ir.ops.functions import (
     rsqrt,
     sqrt,
 )
+from fastgraph.ir.ops.grouped import grouped_matmul
 from fastgraph.ir.ops.indexing import concat, getitem, slice, take
+from fastgraph.ir.ops.joining import pad, split, stack, tile
+from fastgraph.ir.ops.masking import one_hot, tril, triu
 from fastgraph.ir.ops.matmul import matmul
 from fastgraph.ir.ops.normalization import layer_norm, rms_norm, softmax
+from fastgraph.ir.ops.ordering import cumulative_sum, top_k
 from fastgraph.ir.ops.reduction import all, any, argmax, argmin, max, mean, min, prod, sum
+from fastgraph.ir.ops.rotary import rotary_embedding
+from fastgraph.ir.ops.scattering import (
+    gather_nd,
+    scatter_add,
+    scatter_elements,
+    scatter_nd,
+    take_along_axis,
+)
 from fastgraph.ir.ops.shaping import broadcast_to, expand_dims, reshape, squeeze, transpose
 from fastgraph.ir.ops.statistics import (
     reduce_l1,
@@ -138,6 +151,7 @@ __all__ = [
     "concat",
     "cos",
     "cosh",
+    "cumulative_sum",
     "divide",
     "elu",
     "equal",
@@ -149,10 +163,13 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "gather_nd",
     "gelu",
     "getitem",
     "greater",
     "greater_equal",
+    "group_norm",
+    "grouped_matmul",
     "hard_sigmoid",
     "hard_swish",
     "invert",
@@ -167,6 +184,7 @@ __all__ = [
     "log",
     "log1p",
     "log2",
+    "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -181,6 +199,8 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "one_hot",
+    "pad",
     "power",
     "prelu",
     "prod",
@@ -195,8 +215,12 @@ __all__ = [
     "reshape",
     "right_shift",
     "rms_norm",
+    "rotary_embedding",
     "round",
     "rsqrt",
+    "scatter_add",
+    "scatter_elements",
+    "scatter_nd",
     "selu",
     "sigmoid",
     "sign",
@@ -207,17 +231,24 @@ __all__ = [
     "softmax",
     "softplus",
     "softsign",
+    "split",
     "sqrt",
     "square",
     "squeeze",
+    "stack",
     "std",
     "subtract",
     "sum",
     "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "thresholded_relu",
+    "tile",
+    "top_k",
     "transpose",
+    "tril",
+    "triu",
     "trunc",
     "var",
     "where",

@@ -13,7 +13,7 @@ from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.attention import attention_of, check_mask, check_score
 from fastgraph.ir.types import Spec, is_float
 
-__all__ = ["AttentionSizes", "Place", "fused_attention_attrs"]
+__all__ = ["AttentionSizes", "Place", "extents", "fused_attention_attrs"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from fastgraph.lower.cpu import attention, elementwise, matmul, movement, normalization, reduction
+from fastgraph.lower.cpu import (
+    attention,
+    elementwise,
+    grouped,
+    matmul,
+    movement,
+    normalization,
+    ordering,
+    reduction,
+    rotary,
+    scatter,
+)
 from fastgraph.lower.cpu.registry import LOWERINGS, Target
 
 __all__ = [
@@ -10,8 +21,12 @@ __all__ = [
     "Target",
     "attention",
     "elementwise",
+    "grouped",
     "matmul",
     "movement",
     "normalization",
+    "ordering",
     "reduction",
+    "rotary",
+    "scatter",
 ]

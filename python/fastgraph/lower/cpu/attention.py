@@ -7,11 +7,11 @@ from math import ceil, prod
 
 import numpy as np
 
-from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.registry import AttentionSizes
 from fastgraph.lower.call import Alias, Call, Temp
 from fastgraph.lower.cpu.halves import in_float32
+from fastgraph.lower.cpu.kinds import kernel_kind
 from fastgraph.lower.cpu.layout import broadcast_strides, choose_parts, memory_ns
 from fastgraph.lower.cpu.registry import Target, lowers
 
@@ -33,6 +33,8 @@ DIRECT_ROWS = 2
 
 FLOPS_PER_NS = 70.0
 SCORE_NS = 0.35
+# In double a row at a time, without tiles.
+PLAIN_COST = 8.0
 NO_BOUND = 2**40
 NO_MASK, BOOL_MASK, FLOAT_MASK = 0, 1, 2
 
@@ -45,6 +47,12 @@ def up(number: int, step: int) -> int:
 def bits(number: float) -> int:
     """Return the bits of a float32."""
     (word,) = struct.unpack("<I", struct.pack("<f", number))
+    return int(word)
+
+
+def double_bits(number: float) -> int:
+    """Return the bits of a float64, as a signed word."""
+    (word,) = struct.unpack("<q", struct.pack("<d", number))
     return int(word)
 
 
@@ -85,6 +93,24 @@ def mask_words(node: Node, sizes: AttentionSizes) -> list[int]:
     return [kind, *broadcast_strides(mask.shape, scores)]
 
 
+def operand_words(node: Node, sizes: AttentionSizes) -> list[int]:
+    """Return what every kernel is told first: sizes, where operands lie, and the mask."""
+    attrs, out = node.attrs, node.outputs[0]
+    words = list(sizes)
+    for name in "qkv":
+        place = attrs[name]
+        words += [place.offset, place.batch, place.head, place.position]
+    row = out.shape[3]
+    strides = [row, sizes.heads * row] if attrs["rows_first"] else [sizes.queries * row, row]
+    return [*words, 0, prod(out.shape[1:]), *strides, *mask_words(node, sizes)]
+
+
+def bound_words(node: Node) -> list[int]:
+    """Return the bounds of the band of keys, far out where there are none."""
+    lower, upper = node.attrs["lower"], node.attrs["upper"]
+    return [-NO_BOUND if lower is None else lower, NO_BOUND if upper is None else upper]
+
+
 @lowers("fused_attention")
 @in_float32
 def lower_fused_attention(node: Node, target: Target) -> list[Call | Alias]:
@@ -92,45 +118,37 @@ def lower_fused_attention(node: Node, target: Target) -> list[Call | Alias]:
     attrs, out = node.attrs, node.outputs[0]
     sizes: AttentionSizes = attrs["sizes"]
     operands: list[Value] = [node.inputs[attrs[name].input] for name in "qkv"]
-    for value in (*operands, out):
-        if value.dtype != np.float32:
-            raise CompileError(
-                f"{node.name} ({node.site}): attention of {value.dtype.name} is not supported on "
-                "the cpu; use x.astype('float32')"
-            )
+    if attrs["mask"] is not None:
+        operands.append(node.inputs[attrs["mask"]])
+    kind = kernel_kind(node, out, ("f32", "f64"))
     if prod(out.shape) == 0:
         return []
-    rows = sizes.heads // sizes.key_heads * sizes.queries
-    keys = key_tile(sizes)
-    direct = rows <= DIRECT_ROWS
-    tile = row_tile(sizes, rows, target.threads)
-    width = up(sizes.value_length, PANEL)
-    scratch = tile * (sizes.length + width + 2) + MAX_TILE_ROWS * keys
-    scratch += 0 if direct else keys * sizes.length
-    scratch += 0 if width == sizes.value_length else keys * PANEL
-    scratch = up(scratch, PANEL)
-
     pairs = sizes.batch * sizes.heads * seen(sizes, attrs["lower"], attrs["upper"])
     flops = 2 * pairs * (sizes.length + sizes.value_length)
     read = sizes.batch * sizes.key_heads * sizes.keys * (sizes.length + sizes.value_length)
-    nbytes = 4 * (read + 2 * prod(out.shape))
+    nbytes = out.dtype.itemsize * (read + 2 * prod(out.shape))
     cost_ns = 50.0 + flops / FLOPS_PER_NS + pairs * SCORE_NS + memory_ns(nbytes)
-    units = sizes.batch * sizes.key_heads * ceil(rows / tile)
+    words = operand_words(node, sizes)
+    if kind == "f64":
+        units = sizes.batch * sizes.heads * sizes.queries
+        cost_ns *= PLAIN_COST
+        words += [double_bits(attrs["scale"]), double_bits(attrs["softcap"] or 0.0)]
+        words += [*bound_words(node), 0, 0, 0, 0, max(sizes.keys, 1)]
+    else:
+        rows = sizes.heads // sizes.key_heads * sizes.queries
+        keys = key_tile(sizes)
+        direct = rows <= DIRECT_ROWS
+        tile = row_tile(sizes, rows, target.threads)
+        width = up(sizes.value_length, PANEL)
+        scratch = tile * (sizes.length + width + 2) + MAX_TILE_ROWS * keys
+        scratch += 0 if direct else keys * sizes.length
+        scratch += 0 if width == sizes.value_length else keys * PANEL
+        units = sizes.batch * sizes.key_heads * ceil(rows / tile)
+        words += [bits(attrs["scale"]), bits(attrs["softcap"] or 0.0), *bound_words(node)]
+        words += [tile, keys, width, int(direct), up(scratch, PANEL)]
     parts = choose_parts(cost_ns, target.threads, units)
-
-    batch, row = out.shape[1] * out.shape[2] * out.shape[3], out.shape[3]
-    strides = [row, sizes.heads * row] if attrs["rows_first"] else [sizes.queries * row, row]
-    bounds = [
-        -NO_BOUND if attrs["lower"] is None else attrs["lower"],
-        NO_BOUND if attrs["upper"] is None else attrs["upper"],
-    ]
-    words = list(sizes)
-    for name in "qkv":
-        place = attrs[name]
-        words += [place.offset, place.batch, place.head, place.position]
-    words += [0, batch, *strides, *mask_words(node, sizes)]
-    words += [bits(attrs["scale"]), bits(attrs["softcap"] or 0.0), *bounds]
-    words += [tile, keys, width, int(direct), scratch]
-    ins = (*operands, *(() if attrs["mask"] is None else (node.inputs[attrs["mask"]],)))
-    temp = Temp(4 * scratch * parts, "attention tiles")
-    return [Call("attention", (out, temp), ins, words, parts, cost_ns, flops=flops, nbytes=nbytes)]
+    temp = Temp(out.dtype.itemsize * words[-1] * parts, "attention tiles")
+    return [
+        Call(f"attention_{kind}", (out, temp), tuple(operands), words, parts, cost_ns,
+             flops=flops, nbytes=nbytes)
+    ]  # fmt: skip
