@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from executorch.extension.pybindings import portable_lib
 from executorch.runtime import Runtime
 
-from bench.contenders.torch_layers import module_of
+from bench.contenders.torch_layers import module_and_input
 from bench.timing import Call
-from bench.workloads import Layers
 
 __all__ = ["build"]
 
@@ -21,10 +19,9 @@ __all__ = ["build"]
 def build(spec: dict[str, Any]) -> Call:
     """A method exported, lowered and loaded."""
     portable_lib._unsafe_reset_threadpool(spec["threads"])
-    layers = Layers.of(spec)
-    x = np.zeros((layers.rows, layers.sizes[0]), np.float32)
+    module, x = module_and_input(spec)
     tensor = torch.from_numpy(x)
-    exported = torch.export.export(module_of(layers), (tensor,))
+    exported = torch.export.export(module, (tensor,))
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
     program = Runtime.get().load_program(lowered.to_executorch().buffer)
     method = program.load_method("forward")

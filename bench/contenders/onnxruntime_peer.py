@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from bench.encoder import Sentence
+from bench.encoder_models import encoder_model
 from bench.onnx_models import add_model, layers_model
 from bench.timing import Call
 from bench.workloads import Layers
@@ -31,18 +33,21 @@ def build(spec: dict[str, Any]) -> Call:
     """A session run on bound values (``how: bound``) or by names (``how: run``)."""
     if spec["workload"] == "add":
         model = add_model()
+    elif spec["workload"] == "encoder":
+        model = encoder_model(Sentence.of(spec), fused=spec["fused"])
     else:
         model = layers_model(Layers.of(spec), spec["gelu"])
     made = session(model, spec["threads"])
-    x = np.zeros(made.get_inputs()[0].shape, np.float32)
+    (given,) = made.get_inputs()
+    x = np.zeros(given.shape, np.int64 if given.type == "tensor(int64)" else np.float32)
     y = np.zeros(made.get_outputs()[0].shape, np.float32)
     if spec["how"] == "run":
         kept: list[np.ndarray[Any, Any]] = []
-        names = {"run": made.run, "names": ["y"], "inputs": {"x": x}, "kept": kept}
+        names = {"run": made.run, "names": ["y"], "inputs": {given.name: x}, "kept": kept}
         return Call("kept[:] = run(names, inputs)", names, [x], lambda: kept[0])
     binding = made.io_binding()
     # These values lie in the arrays' own memory.
-    binding.bind_ortvalue_input("x", onnxruntime.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_ortvalue_input(given.name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
     binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(y))
     names = {"run": made.run_with_iobinding, "binding": binding}
     return Call("run(binding)", names, [x], lambda: y)

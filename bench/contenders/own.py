@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 import fastgraph as fg
+from bench.encoder import Sentence, seeded_weights
 from bench.timing import Call
 from bench.workloads import Layers, add_inputs
+from examples import minilm
 
 __all__ = ["allocations", "beside_busy", "build", "compile_model", "layers_graph"]
 
@@ -59,6 +61,9 @@ def build(spec: dict[str, Any]) -> Call:
     session = fg.Session("cpu", threads=spec["threads"])
     if spec["workload"] == "add":
         model = session.compile(add_graph())
+    elif spec["workload"] == "encoder":
+        model = session.compile(minilm.build(Sentence.of(spec).tokens))
+        model.set_params(minilm.params_of(model.params, seeded_weights()))
     else:
         graph, params = layers_graph(Layers.of(spec))
         model = session.compile(graph)
@@ -67,18 +72,21 @@ def build(spec: dict[str, Any]) -> Call:
 
 
 def _call(model: fg.CompiledGraph, how: str) -> Call:
-    x = np.zeros(model.inputs[0].shape, np.float32)
-    y = np.empty(model.outputs[0].shape, np.float32)
+    (given,), (result,) = model.inputs, model.outputs
+    x = np.zeros(given.shape, given.dtype)
+    y = np.empty(result.shape, result.dtype)
     view = model.output_view(0)
     if how == "run_slots":
         return Call(LINES[how], {"call": model.run_slots, "inputs": [x]}, [x], lambda: view)
     if how == "bind":
-        return Call(LINES[how], {"call": model.bind({"x": x}, {"y": y})}, [x], lambda: y)
+        return Call(
+            LINES[how], {"call": model.bind({given.name: x}, {result.name: y})}, [x], lambda: y
+        )
     if how == "executable":
         # The walk over the recorded nodes alone, on addresses that an earlier run left.
         model.run_slots([x])
         return Call(LINES[how], {"call": model.executable.run}, [x], lambda: view)
-    named = {"x": x}
+    named = {given.name: x}
     call = model.run if how == "run" else model.run_raw
     return Call(LINES[how], {"call": call, "inputs": named}, [x], lambda: view)
 

@@ -1,12 +1,26 @@
-"""The layers as a torch module, for torch itself and for ExecuTorch."""
+"""The workloads as torch modules, for torch itself and for ExecuTorch."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 
+from bench.contenders.torch_encoder import encoder_of
+from bench.encoder import Sentence
 from bench.workloads import Layers
 
-__all__ = ["module_of"]
+__all__ = ["module_and_input", "module_of"]
+
+
+def module_and_input(spec: dict[str, Any]) -> tuple[torch.nn.Module, np.ndarray[Any, Any]]:
+    """The module of a workload, and an array that its input lies in."""
+    if spec["workload"] == "encoder":
+        sentence = Sentence.of(spec)
+        return encoder_of(sentence), np.zeros((1, sentence.tokens), np.int64)
+    layers = Layers.of(spec)
+    return module_of(layers), np.zeros((layers.rows, layers.sizes[0]), np.float32)
 
 
 def module_of(layers: Layers) -> torch.nn.Module:

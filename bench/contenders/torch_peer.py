@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch._inductor import config
 
-from bench.contenders.torch_layers import module_of
+from bench.contenders.torch_layers import module_and_input
 from bench.timing import Call
-from bench.workloads import Layers
 
 __all__ = ["build"]
 
@@ -18,9 +16,7 @@ __all__ = ["build"]
 def build(spec: dict[str, Any]) -> Call:
     """The module called (``how: eager``), or what ``torch.compile`` makes of it."""
     torch.set_num_threads(spec["threads"])
-    layers = Layers.of(spec)
-    module = module_of(layers)
-    x = np.zeros((layers.rows, layers.sizes[0]), np.float32)
+    module, x = module_and_input(spec)
     tensor = torch.from_numpy(x)
     # For as long as the call lives, as a server has it.
     mode = torch.inference_mode()

@@ -1,0 +1,73 @@
+"""MiniLM-L6 at batch 1: 16 and 128 tokens, one and two threads."""
+
+from __future__ import annotations
+
+import os
+
+from bench.encoder import Sentence
+from bench.outcome import Goal, Outcome
+from bench.rounds import FULL, Effort, Entry, Processes, compare
+
+__all__ = ["entries_of", "main"]
+
+# By number of tokens: what ours may take of the best peer's time.
+GOALS = {16: 0.85, 128: 0.92}
+TOLERANCE = 1e-5
+
+
+def entries_of(sentence: Sentence, threads: int) -> list[Entry]:
+    """Every contender's ways to encode; of two ways of one peer the better one counts."""
+    common = {"threads": threads}
+
+    def entry(peer: str, label: str, **more: object) -> Entry:
+        return Entry(peer, label, sentence.spec(**common, **more))
+
+    return [
+        entry("fastgraph", "fastgraph run_slots", how="run_slots"),
+        entry("ONNX Runtime", "ONNX Runtime bound", how="bound", fused=False),
+        entry("ONNX Runtime", "ONNX Runtime bound, its own operators", how="bound", fused=True),
+        entry("OpenVINO", "OpenVINO"),
+        entry("torch", "torch eager", how="eager"),
+        entry("torch", "torch compiled", how="compiled"),
+        entry("ExecuTorch", "ExecuTorch"),
+    ]
+
+
+def main(effort: Effort = FULL) -> Outcome:
+    """Compare with every installed peer."""
+    outcome = Outcome(
+        "minilm",
+        "MiniLM-L6, batch 1, f32, token numbers in, one embedding out",
+        ["case", "call", "p50 ms", "p99 ms", "against the best peer", "10 % … 90 %"],
+        left=2,
+    )
+    for threads in (1, 2):
+        if threads > len(os.sched_getaffinity(0)):
+            outcome.notes.append(f"{threads} threads: not that many cores")
+            continue
+        with Processes(threads) as processes:
+            for tokens, goal in GOALS.items():
+                case = f"{tokens} tokens, {threads} thread{'s' * (threads > 1)}"
+                sentence = Sentence(tokens)
+                timings = compare(
+                    processes,
+                    entries_of(sentence, threads),
+                    sentence.inputs,
+                    sentence.reference,
+                    effort,
+                    tolerance=TOLERANCE,
+                )
+                peers = [one for one in timings.values() if one.entry.peer != "fastgraph"]
+                best = min(peers, key=lambda timing: timing.p50)
+                for label, timing in timings.items():
+                    middle, low, high = timing.ratio(best)
+                    cells = [case, label, f"{timing.p50 / 1e6:.2f}", f"{timing.p99 / 1e6:.2f}"]
+                    outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
+                    outcome.rows.append(timing.row(case))
+                own = timings["fastgraph run_slots"].ratio(best)[0]
+                outcome.goals.append(
+                    Goal(f"{case}: run_slots over the best peer ({best.entry.label})", goal, own)
+                )
+    outcome.notes += processes.missing.values()
+    outcome.notes.append("seeded weights of the model's sizes; the result is checked in each round")
+    return outcome
