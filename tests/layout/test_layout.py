@@ -115,7 +115,6 @@ def test_everything_is_built():
 ONE_DEVICE = {"pack_weight"}
 
 
-@pytest.mark.xfail(reason="operators are still being written for cuda")
 def test_every_device_lowers_the_same_operators():
     devices = {path.name for path in (PACKAGE / "lower").iterdir() if path.is_dir()}
     by_device = {
