@@ -142,7 +142,22 @@ def shapes() -> list[Case]:
     return cases
 
 
-CASES = instructions() + shapes()
+def halves() -> list[Case]:
+    """Each number that float16 has, through what has a short cut for halves."""
+    every = np.arange(65536, dtype="u2").view("f2")
+    functions = {
+        "exp": ops.exp,
+        "sigmoid": ops.sigmoid,
+        "silu": ops.silu,
+        "tanh": ops.tanh,
+        "gelu": ops.gelu,
+        "gelu, tanh": lambda x: ops.gelu(x, approximate="tanh"),
+    }
+    return [Case(f"{name} of every half", build, (every,)) for name, build in functions.items()]
+
+
+HALVES = halves()
+CASES = instructions() + shapes() + HALVES
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +172,10 @@ def test_region(suite: Suite, case: Case) -> None:
         close(one, expected, scale=4)
     again = suite.run(case, seed=1, inplace=True)
     assert [one.tobytes() for one in again] == [one.tobytes() for one in found]
+
+
+@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+def test_short_cuts_for_halves_are_right_to_their_last_place(suite: Suite, case: Case) -> None:
+    (found,), (expected,) = suite.run(case), case.expected()
+    # One unit of the last place, or of what lies below all normal numbers.
+    np.testing.assert_allclose(found.astype("f8"), expected.astype("f8"), rtol=9.8e-4, atol=2e-7)

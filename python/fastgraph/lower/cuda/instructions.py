@@ -10,7 +10,7 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
-from fastgraph.lower.cuda.dtypes import COMPUTED, ctype
+from fastgraph.lower.cuda.dtypes import COMPUTED, ctype, is_half
 
 __all__ = ["body", "literal"]
 
@@ -39,6 +39,8 @@ _FUNCTION_NAMES = (
     "gelu gelu_tanh isnan isinf isfinite left_shift right_shift"
 )
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+# What has a short cut where the result is rounded to a half type.
+_FOR_HALVES = frozenset(("exp", "sigmoid", "silu", "tanh", "gelu", "gelu_tanh"))
 _ROUNDINGS = frozenset(("floor", "ceil", "trunc", "round"))
 _TESTS = frozenset(("isnan", "isinf", "isfinite"))
 
@@ -125,9 +127,11 @@ def _expression(
             return names[0]
         if op == "relu":
             return f"op_maximum<{_computed(dtype)}>({names[0]}, 0)"
-    if op in _FUNCTIONS and kind.name != "bool":
-        return f"op_{op}({', '.join(names)})"
-    return None
+    if op in _FOR_HALVES and is_half(dtype):
+        op = f"{op}_half"
+    elif op not in _FUNCTIONS or kind.name == "bool":
+        return None
+    return f"op_{op}({', '.join(names)})"
 
 
 def body(node: Node) -> tuple[list[str], list[str]]:

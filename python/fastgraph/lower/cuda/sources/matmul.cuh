@@ -60,11 +60,28 @@ using accumulator_t = typename Accumulator<T>::type;
 enum { ACT_NONE, ACT_RELU, ACT_GELU, ACT_GELU_TANH, ACT_SILU, ACT_SIGMOID, ACT_TANH };
 enum { RESIDUAL_NONE, RESIDUAL_BEFORE, RESIDUAL_AFTER };
 
+template <int ACT>
+FG_DEVICE f32 activate_half(f32 x) {
+  if constexpr (ACT == ACT_GELU)
+    return op_gelu_half(x);
+  else if constexpr (ACT == ACT_GELU_TANH)
+    return op_gelu_tanh_half(x);
+  else if constexpr (ACT == ACT_SILU)
+    return op_silu_half(x);
+  else if constexpr (ACT == ACT_SIGMOID)
+    return op_sigmoid_half(x);
+  else if constexpr (ACT == ACT_TANH)
+    return op_tanh_half(x);
+  else
+    return x;
+}
 template <int ACT, class T, class A>
 FG_DEVICE A activate(A x) {
   // Of an integer only as it is stored: it has wrapped, and it has a sign.
   if constexpr (ACT == ACT_RELU)
     return (A)op_relu((typename Choose<Integer<A>::value, T, A>::type)x);
+  else if constexpr (sizeof(T) == 2 && Same<A, f32>::value)
+    return activate_half<ACT>(x);
   else if constexpr (ACT == ACT_GELU)
     return op_gelu(x);
   else if constexpr (ACT == ACT_GELU_TANH)
