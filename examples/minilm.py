@@ -51,8 +51,8 @@ def read_safetensors(path: Path) -> dict[str, Array]:
     return tensors
 
 
-def build(tokens: int, batch: int = 1, *, masked: bool = False) -> fg.Graph:
-    """The graph of the encoder for `batch` rows of `tokens` tokens.
+def build(tokens: int, batch: int = 1, *, masked: bool = False, dtype: str = "float32") -> fg.Graph:
+    """The graph of the encoder for `batch` rows of `tokens` tokens, all of it in `dtype`.
 
     Inputs are ``ids`` (int64) and, with `masked`, ``mask`` (bool, True for tokens that are no
     padding), both of shape (batch, tokens); the output ``embedding`` has shape (batch, 384) and
@@ -64,19 +64,21 @@ def build(tokens: int, batch: int = 1, *, masked: bool = False) -> fg.Graph:
     mask = g.input("mask", (batch, tokens), "bool") if masked else None
 
     def linear(x: fg.Value, name: str, inputs: int, outputs: int) -> fg.Value:
-        weight = g.param(f"{name}.weight", (outputs, inputs))
-        return x @ weight.T + g.param(f"{name}.bias", (outputs,))
+        weight = g.param(f"{name}.weight", (outputs, inputs), dtype)
+        return x @ weight.T + g.param(f"{name}.bias", (outputs,), dtype)
 
     def norm(x: fg.Value, name: str) -> fg.Value:
-        weight, bias = (g.param(f"{name}.LayerNorm.{k}", (WIDTH,)) for k in ("weight", "bias"))
+        weight, bias = (
+            g.param(f"{name}.LayerNorm.{k}", (WIDTH,), dtype) for k in ("weight", "bias")
+        )
         return ops.layer_norm(x, weight, bias, eps=EPS)
 
     def apart(x: fg.Value) -> fg.Value:
         return x.reshape(batch, tokens, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3)
 
-    words = g.param("embeddings.word_embeddings.weight", (WORDS, WIDTH))
-    places = g.param("embeddings.position_embeddings.weight", (TOKENS, WIDTH))
-    kinds = g.param("embeddings.token_type_embeddings.weight", (2, WIDTH))
+    words = g.param("embeddings.word_embeddings.weight", (WORDS, WIDTH), dtype)
+    places = g.param("embeddings.position_embeddings.weight", (TOKENS, WIDTH), dtype)
+    kinds = g.param("embeddings.token_type_embeddings.weight", (2, WIDTH), dtype)
     x = norm(ops.take(words, ids, axis=0) + places[:tokens] + kinds[0], "embeddings")
     seen = None if mask is None else mask.reshape(batch, 1, 1, tokens)
     for i in range(LAYERS):
@@ -94,7 +96,7 @@ def build(tokens: int, batch: int = 1, *, masked: bool = False) -> fg.Graph:
     if mask is None:
         pooled = ops.mean(x, axis=1)
     else:
-        weight = mask.astype("float32").reshape(batch, tokens, 1)
+        weight = mask.astype(dtype).reshape(batch, tokens, 1)
         pooled = ops.sum(x * weight, axis=1) / ops.sum(weight, axis=1)
     length = ops.sqrt(ops.sum(pooled * pooled, axis=1, keepdims=True))
     g.output(pooled / length, "embedding")

@@ -144,6 +144,7 @@ def test_graphs_of_cuda_core(cuda):
 
 def test_kernels_and_arrays_of_numba(cuda):
     numba = library("numba.cuda")
+    library("numba.cuda.np.npyimpl")  # what its compiler asks for, where this release has it
 
     @numba.jit("void(float32[:], float32)")
     def inc(x, d):

@@ -234,7 +234,9 @@ def test_a_model_is_whole_after_an_interrupt():
             interrupted += 1
         signal.setitimer(signal.ITIMER_REAL, 0)
         if i % 3 == 1:
-            np.testing.assert_array_equal(out_[0], 0)
+            # Whole or untouched: on a fast machine the run may be over before the signal.
+            np.testing.assert_array_equal(out_[0], wanted if out_[0].any() else 0)
+            out_[0][:] = 0
         np.testing.assert_array_equal(model.run(x)[0], wanted)
     assert interrupted > 2, interrupted
     step()
