@@ -91,6 +91,16 @@ def cases() -> list[Case]:
                 else (lambda x, w, b, r: ops.relu(x @ w + b + r)),
                 dtype, (m, 1320), (136, 1320) if along else (1320, 136), (136,), (m, 136), target=t,
             )  # fmt: skip
+        # What no run writes is read before the wait.
+        (tall, long) = data(dtype, (72, 44), (1320, 136))
+        add(
+            f"{name}, constant w", lambda x, b, r, w=tall: ops.gelu(x @ w + b) + r,
+            dtype, (70, 72), (44,), (70, 44),
+        )  # fmt: skip
+        add(
+            f"{name}, 3 rows by a constant", lambda x, b, r, w=long: ops.relu(x @ w + b + r),
+            dtype, (3, 1320), (136,), (3, 136), target=H200,
+        )  # fmt: skip
         add(f"{name}, rows of a batch", lambda x, w: x @ w, dtype, (3, 2, 40), (3, 40, 72))
         add(f"{name}, a column", lambda x, w: x @ w, dtype, (2, 40, 72), (2, 72, 1))
     add(
@@ -214,6 +224,11 @@ def test_a_residual_may_be_overwritten_only_where_it_is_no_other_operand() -> No
 
 def test_constant_weights_are_read_ahead() -> None:
     flag = -3  # w_constant among the arguments
+    for name, case in CASES.items():
+        wanted = "constant" in name
+        assert case.calls[0].arguments[flag] == ("value", bytes([wanted, 0, 0, 0])) or (
+            case.calls[0].code.entry.startswith("matmul_plain")
+        )
     for declare, wanted in ((Graph.param, 1), (Graph.input, 0)):
         graph = Graph()
         graph.output(graph.input("x", (64, 64)) @ declare(graph, "w", (64, 64)))
