@@ -160,6 +160,15 @@ def test_scratch_does_not_grow_with_the_square_of_the_keys() -> None:
     assert call.grid[0] >= 132
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("length", [64, 128, 256])
+@pytest.mark.parametrize("queries", [1, 300])
+def test_every_device_has_shared_memory_for_it(dtype: str, length: int, queries: int) -> None:
+    small = replace(H200, max_shared_bytes=99 << 10)
+    for call in lowered((1, 2, queries, length), dtype, small):
+        assert call.shared_bytes <= small.max_shared_bytes
+
+
 def test_heads_that_fit_nowhere_are_refused_with_the_numbers() -> None:
     with pytest.raises(CompileError, match=r"heads of 4096 and 4096 elements needs .* bytes"):
         lowered((1, 1, 20, 4096), "float32", H200)

@@ -206,16 +206,23 @@ def few(node: Node, rows: int, target: Target) -> Kernel:
     sizes: AttentionSizes = node.attrs["sizes"]
     d, v = lengths(sizes)
     keys = FEW_KEYS[next(limit for limit in FEW_KEYS if limit >= max(d, v))]
-    words = [ctype(node.outputs[0].dtype), d, v, FEW_WARPS, keys, copied_bytes(node, target)]
-    operands = FEW_ROWS * (2 * d + 16) + FEW_WARPS * 2 * keys * (2 * d + 2 * v + 32)
+
+    def shared(warps: int) -> int:
+        operands = FEW_ROWS * (2 * d + 16) + warps * 2 * keys * (2 * d + 2 * v + 32)
+        return max(operands, 4 * warps * FEW_ROWS * (v + 2))
+
+    warps = FEW_WARPS
+    while warps > 1 and shared(warps) > target.max_shared_bytes:
+        warps //= 2
+    words = [ctype(node.outputs[0].dtype), d, v, warps, keys, copied_bytes(node, target)]
     blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
-    splits, split_keys = cut(sizes, blocks, FEW_WARPS * keys * FEW_STEPS, target)
+    splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, target)
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "attention_mma"),
         f"attention_few<{', '.join(map(str, words))}",
         FEW_ROWS,
-        32 * FEW_WARPS,
-        max(operands, 4 * FEW_WARPS * FEW_ROWS * (v + 2)),
+        32 * warps,
+        shared(warps),
         splits,
         split_keys,
     )
@@ -241,17 +248,20 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
             return False
         return shared(tile) <= target.max_shared_bytes
 
-    tile = next((tile for tile in PLAIN_TILES if suits(tile)), None)
-    if tile is None:
+    suiting = [tile for tile in PLAIN_TILES if suits(tile)]
+    if not suiting:
         raise CompileError(
             f"{node.name} ({node.site}): attention over heads of {sizes.length} and "
             f"{sizes.value_length} elements needs {shared(PLAIN_TILES[-1]):,} bytes of shared "
             f"memory, {target.arch} has {target.max_shared_bytes:,}; use matmul and softmax"
         )
+    heads = sizes.batch * sizes.key_heads
+    # The largest that gives every multiprocessor one, else the one with most blocks.
+    tile = max(suiting, key=lambda tile: min(heads * -(-rows // tile[0]), target.multiprocessors))
     r, keys = tile
     splits, split_keys = 1, NO_BOUND
     if rows <= r:
-        splits, split_keys = cut(sizes, sizes.batch * sizes.key_heads, 4 * keys, target)
+        splits, split_keys = cut(sizes, heads, 4 * keys, target)
     least = node.outputs[0].dtype.itemsize
     copied = copied_bytes(node, target)
     words = [dtype, d, v, r, keys, copied if copied == WIDEST else least]

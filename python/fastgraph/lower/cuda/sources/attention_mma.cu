@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     };
     const unsigned char *own_q = tile_q + warp * TILES * 16 * Row<D>::BYTES;
     const unsigned char *tile_k = tiles_k + key / KEYS % 2 * K_TILE;
-    if (key >= whole_begin && key + KEYS <= whole_end)
+    if (flash.PLAIN && key >= whole_begin && key + KEYS <= whole_end)
       flash.template attend<true>(a, own_q, tile_k, mask, key, values);
     else
       flash.template attend<false>(a, own_q, tile_k, mask, key, values);
