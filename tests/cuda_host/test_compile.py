@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fastgraph.ir import ops
-from fastgraph.ir.opdef import OPS
 from fastgraph.lower.cuda.text import source
 from tests.cuda_host.lowered import SMALL, Case
 
@@ -55,28 +54,25 @@ FAMILIES = {
     "attention f16": family(ops.attention, *[(1, 1, 40, 32)] * 3, dtype="f2"),
     "attention f16, step": family(ops.attention, (1, 1, 1, 32), *[(1, 1, 600, 32)] * 2, dtype="f2"),
     "take": family(lambda x, i: ops.take(x, i.astype("int64")), (3, 8), (5,)),
+    "scan": family(lambda x: ops.cumulative_sum(x, axis=1), (64, 128)),
+    "scan, parts": family(lambda x: ops.cumulative_sum(x, reverse=True), (40000,)),
+    "scan, columns": family(lambda x: ops.cumulative_sum(x, axis=0), (64, 128)),
+    "top_k": family(lambda x: ops.top_k(x, 4)[1], (64, 128)),
+    "top_k, pieces": family(lambda x: ops.top_k(x, 4)[1], (1, 4000), dtype="f8"),
+    "top_k, counted": family(lambda x: ops.top_k(x, 2000)[1], (1, 4000), dtype="f2"),
+    "rotary": family(
+        lambda x, c: ops.rotary_embedding(x, c, c), (1, 2, 3, 8), (1, 3, 4), dtype="f2"
+    ),
+    "grouped": family(
+        lambda x, w: ops.grouped_matmul(x, w, np.array([0, 1, 0])), (3, 8), (2, 8, 16)
+    ),
+    "grouped f16": family(
+        lambda x, w: ops.grouped_matmul(x, w, np.array([0] * 70)),
+        *((70, 8), (1, 8, 16)),
+        dtype="f2",
+    ),
+    "scatter": family(lambda x, y: ops.scatter_add(x, np.array([1, 1]), y), (3,), (2,)),
 }
-if "scatter" in OPS:
-    FAMILIES |= {
-        "scan": family(lambda x: ops.cumulative_sum(x, axis=1), (64, 128)),
-        "scan, parts": family(lambda x: ops.cumulative_sum(x, reverse=True), (40000,)),
-        "scan, columns": family(lambda x: ops.cumulative_sum(x, axis=0), (64, 128)),
-        "top_k": family(lambda x: ops.top_k(x, 4)[1], (64, 128)),
-        "top_k, pieces": family(lambda x: ops.top_k(x, 4)[1], (1, 4000), dtype="f8"),
-        "top_k, counted": family(lambda x: ops.top_k(x, 2000)[1], (1, 4000), dtype="f2"),
-        "rotary": family(
-            lambda x, c: ops.rotary_embedding(x, c, c), (1, 2, 3, 8), (1, 3, 4), dtype="f2"
-        ),
-        "grouped": family(
-            lambda x, w: ops.grouped_matmul(x, w, np.array([0, 1, 0])), (3, 8), (2, 8, 16)
-        ),
-        "grouped f16": family(
-            lambda x, w: ops.grouped_matmul(x, w, np.array([0] * 70)),
-            *((70, 8), (1, 8, 16)),
-            dtype="f2",
-        ),
-        "scatter": family(lambda x, y: ops.scatter_add(x, np.array([1, 1]), y), (3,), (2,)),
-    }
 
 # What the harness gives bodies of its own to.
 TEXT = source() + Path(__file__).with_name("kernels.cu").read_text()
