@@ -8,7 +8,7 @@ from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.launch import call, pieces, pointers
+from fastgraph.lower.cuda.launch import call, pieces, pointers, spread
 from fastgraph.lower.cuda.movement import BY_SIZE
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -40,14 +40,14 @@ def lower_take(node: Node, target: Target) -> list[CudaCall | Alias]:
     piece = pieces(width, itemsize, target.alignment(read))
     vectors = out.size // width
     unroll = 4 if vectors >= 8 * THREADS * target.multiprocessors else 1
+    blocks, threads = spread(ceil(vectors / unroll), target)
     entry = (
-        f"take<{BY_SIZE[itemsize]}, {ctype(indices.dtype)}, {width}, {piece}, {unroll}, {THREADS}, "
+        f"take<{BY_SIZE[itemsize]}, {ctype(indices.dtype)}, {width}, {piece}, {unroll}, {threads}, "
         f"{outer}, {read.shape[axis]}, {count}, {inner}>"
     )
     arguments = [*pointers((out,), (read, indices)), ("fault",), ("node",)]
-    blocks = ceil(vectors / (THREADS * unroll))
     code = KernelCode(source("take"), entry, "take")
-    return [call(code, (out,), (read, indices), blocks, THREADS, arguments)]
+    return [call(code, (out,), (read, indices), blocks, threads, arguments)]
 
 
 @lowers("scatter")
