@@ -2,8 +2,8 @@
 
 Each line is one case: what it takes on the device, as a rate or as a share of what a kernel reads
 that only reads, and the same in a CUDA graph of torch where that is installed. Results are compared
-with float64 on the way. ``--tiles`` times every tile of the tables for each product instead, which
-is what the tables' numbers are taken from.
+with NumPy's on the way. ``--tiles`` times every way instead in which the tables of tiles let a case
+be cut: what their numbers are taken from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ import numpy as np
 
 import fastgraph as fg
 from bench.gpu.native import environment, gpu_problem
+from bench.gpu.operator_cases import CASES, Attention, Product
+from bench.gpu.operator_tiles import ways
 from bench.machine import installed
 
-__all__ = ["Attention", "Product", "main"]
+__all__ = ["Clock", "main"]
 
 ROUNDS, LEAST_SECONDS = 7, 0.003
 # More than any second-level cache holds.
@@ -46,173 +48,6 @@ extern "C" __global__ void __launch_bounds__(1024)
   if (found == 0x12345678) *sink = 1;
 }
 """
-
-
-def numbers(shape: tuple[int, ...], dtype: str, size: float, seed: int = 0) -> Any:
-    """Numbers of about this standard deviation, quickly made."""
-    found = np.random.default_rng(seed).integers(-127, 128, shape, "i1").astype("f4")
-    found *= np.float32(size / 73)
-    return found.astype(dtype)
-
-
-def relative(found: Any, wanted: Any) -> float:
-    """The largest error relative to the largest element."""
-    return float(np.abs(np.asarray(found, "f8") - wanted).max() / np.abs(wanted).max())
-
-
-@dataclass(frozen=True)
-class Product:
-    """A chain of `layers` products of [m, k] by [k, n], or back and forth where n is not k."""
-
-    m: int
-    k: int
-    n: int
-    dtype: str = "float16"
-    along: bool = False
-    layers: int = 1
-
-    @property
-    def name(self) -> str:
-        """How it is listed."""
-        how = "[N,K]" if self.along else "[K,N]"
-        chain = f", {self.layers} in a chain" if self.layers > 1 else ""
-        return f"{self.m}x{self.k}x{self.n} {self.dtype} {how}{chain}"
-
-    def shapes(self) -> list[tuple[int, int]]:
-        """K and N of each layer."""
-        return [(self.k, self.n) if i % 2 == 0 or self.k == self.n else (self.n, self.k)
-                for i in range(self.layers)]  # fmt: skip
-
-    @property
-    def flops(self) -> int:
-        """Of all layers."""
-        return sum(2 * self.m * k * n for k, n in self.shapes())
-
-    @property
-    def nbytes(self) -> int:
-        """Of all weights."""
-        return sum(k * n for k, n in self.shapes()) * np.dtype(self.dtype).itemsize
-
-    def arrays(self) -> list[Any]:
-        """x and the weights, scaled so that a chain neither grows nor vanishes."""
-        found = [numbers((self.m, self.k), self.dtype, 1.0)]
-        for i, (k, n) in enumerate(self.shapes()):
-            shape = (n, k) if self.along else (k, n)
-            found.append(numbers(shape, self.dtype, 1 / np.sqrt(k), i))
-        return found
-
-    def build(self) -> fg.Graph:
-        """The graph of the package."""
-        g = fg.Graph("products")
-        y = g.input("x0", (self.m, self.k), self.dtype)
-        for i, (k, n) in enumerate(self.shapes()):
-            w = g.param(f"x{i + 1}", (n, k) if self.along else (k, n), self.dtype)
-            y = y @ (fg.ops.transpose(w) if self.along else w)
-        g.output(y, "y")
-        return g
-
-    def torch(self, x: Any, *weights: Any) -> Any:
-        """The same on tensors."""
-        for w in weights:
-            x = x @ (w.T if self.along else w)
-        return x
-
-    def error(self, found: Any, arrays: Sequence[Any]) -> float:
-        """Of the first and the last row, relative to the largest element."""
-        y = arrays[0][[0, -1]].astype("f4")
-        for w in arrays[1:]:
-            y = y @ (w.T if self.along else w).astype("f4")
-        return relative(found[[0, -1]], y)
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Attention of q [batch, heads, queries, length] over [batch, key_heads, keys, length]."""
-
-    batch: int
-    heads: int
-    queries: int
-    length: int
-    causal: bool = False
-    key_heads: int = 0
-    keys: int = 0
-    dtype: str = "float16"
-
-    @property
-    def name(self) -> str:
-        """How it is listed."""
-        keys, heads = self.keys or self.queries, self.key_heads or self.heads
-        causal = ", causal" if self.causal else ""
-        return (
-            f"attention {self.batch}x{self.heads}x{self.queries}x{self.length} over "
-            f"{heads} heads of {keys}, {self.dtype}{causal}"
-        )
-
-    @property
-    def flops(self) -> int:
-        """Half of the products are left out where it is causal."""
-        keys = self.keys or self.queries
-        return 4 * self.batch * self.heads * self.queries * keys * self.length // (1 + self.causal)
-
-    @property
-    def nbytes(self) -> int:
-        """Of keys and values."""
-        heads, keys = self.key_heads or self.heads, self.keys or self.queries
-        return 2 * self.batch * heads * keys * self.length * np.dtype(self.dtype).itemsize
-
-    def arrays(self) -> list[Any]:
-        """q, k and v."""
-        kv = (self.batch, self.key_heads or self.heads, self.keys or self.queries, self.length)
-        shapes = [(self.batch, self.heads, self.queries, self.length), kv, kv]
-        return [numbers(shape, self.dtype, 1.0, i) for i, shape in enumerate(shapes)]
-
-    def build(self) -> fg.Graph:
-        """The graph of the package."""
-        g = fg.Graph("attention")
-        q, k, v = (
-            g.input(f"x{i}", array.shape, self.dtype) for i, array in enumerate(self.arrays())
-        )
-        g.output(fg.ops.attention(q, k, v, is_causal=self.causal), "y")
-        return g
-
-    def torch(self, q: Any, k: Any, v: Any) -> Any:
-        """The same on tensors; its causal mask begins with the first key, so only where all fit."""
-        attend = importlib.import_module("torch.nn.functional").scaled_dot_product_attention
-        return attend(q, k, v, is_causal=self.causal, enable_gqa=k.shape[1] != q.shape[1])
-
-    def error(self, found: Any, arrays: Sequence[Any]) -> float:
-        """Of the last head of the last batch, relative to the largest element."""
-        q, k, v = (np.asarray(a[-1, -1], "f8") for a in arrays)
-        scores = q @ k.T / np.sqrt(self.length)
-        if self.causal:
-            i, j = np.ogrid[: q.shape[0], : k.shape[0]]
-            scores[j > i + k.shape[0] - q.shape[0]] = -np.inf
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return relative(found[-1, -1], weights @ v / weights.sum(-1, keepdims=True))
-
-
-CASES: tuple[Product | Attention, ...] = (
-    *(
-        Product(m, 4096, 4096, along=along, layers=16)
-        for m in (1, 8, 16)
-        for along in (True, False)
-    ),
-    *(Product(1, 4096, 14336, along=along, layers=6) for along in (True, False)),
-    *(Product(1, 2048, 8192, along=along, layers=16) for along in (True, False)),
-    *(Product(1, 4096, 4096, "float32", along, 8) for along in (True, False)),
-    *(
-        Product(m, 384, n, dtype, layers=8)
-        for dtype in ("float16", "float32")
-        for m in (128, 4096)
-        for n in (384, 1536)
-    ),
-    *(Product(n, n, n, "float16", along, 4) for n in (2048, 4096) for along in (True, False)),
-    Product(2048, 2048, 2048, "float32", layers=4),
-    *(Attention(8, 16, 2048, length, causal) for length in (64, 128) for causal in (False, True)),
-    *(Attention(batch, 12, 128, 32, dtype=d) for batch in (1, 32) for d in ("float16", "float32")),
-    Attention(1, 32, 1, 64, key_heads=8, keys=1024),
-    Attention(8, 32, 1, 128, key_heads=8, keys=8192),
-)
 
 
 class Clock:
@@ -323,38 +158,22 @@ def _shown(line: dict[str, Any]) -> str:
 
 
 def tiles(clock: Clock, cases: Sequence[Product | Attention]) -> list[dict[str, Any]]:
-    """Every tile for each product of more rows than are streamed, and every tile of attention."""
-    lowering: Any = importlib.import_module("fastgraph.lower.cuda.matmul")
-    attention: Any = importlib.import_module("fastgraph.lower.cuda.attention")
+    """Every way that the tables allow, for each case."""
     lines = []
     for case in cases:
-        if isinstance(case, Product):
-            if case.m <= lowering.MAX_ROWS:
-                continue
-            module, name = lowering, "SIMT" if case.dtype == "float32" else "MMA"
-            whole = getattr(module, name)
-            options = {str(tuple(tile)[:-2]): (tile,) for tile in whole}
-        else:
-            if case.dtype != "float16" or case.queries == 1:
-                continue
-            module, name = attention, "FLASH"
-            whole = attention.FLASH
-            limit = next(limit for limit in whole if limit >= case.length)
-            options = {str(tuple(tile)): {**whole, limit: (tile,)} for tile in whole[limit]}
         arrays = case.arrays()
-        for tile, table in options.items():
-            setattr(module, name, table)
-            line: dict[str, Any] = {"case": case.name, "tile": tile}
+        for way in ways(case):
+            line: dict[str, Any] = {"case": case.name, "tile": way.name}
             try:
-                line["us"], found = clock.ours(case, arrays)
+                with way.taken():
+                    line["us"], found = clock.ours(case, arrays)
                 line["error"] = case.error(found, arrays)
                 shown = f"{line['us']:9.2f} us {case.flops / line['us'] / 1e6:7.1f} TFLOP/s"
+                shown += f" {case.nbytes / line['us'] / 1e3:7.0f} GB/s"
             except Exception as error:  # As above.
                 shown = line["failed"] = f"FAILED {type(error).__name__}: {error}"[:300]
-            finally:
-                setattr(module, name, whole)
             lines.append(line)
-            print(f"{case.name:<64} {tile:<34} {shown}", flush=True)
+            print(f"{case.name:<56} {way.name:<40} {shown}", flush=True)
     return lines
 
 

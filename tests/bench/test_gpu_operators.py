@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.gpu.operators import CASES, Attention, Product
+from bench.gpu.operator_cases import CASES, Attention, Product
+from bench.gpu.operator_tiles import ways
 from fastgraph.ir import reference
 from fastgraph.lower.cuda import LOWERINGS, Target
 from fastgraph.passes import optimise
@@ -43,3 +44,18 @@ def test_every_case_is_lowered_for_an_h200() -> None:
             if node.op in ("fused_matmul", "fused_attention"):
                 assert LOWERINGS[node.op](node, target)
     assert len(names) == len(CASES)
+
+
+def test_every_way_is_taken_and_left() -> None:
+    target = Target("sm_90", (9, 0), 132, 232448, 50 << 20)
+    entries: dict[str, set[str]] = {}
+    for case in (*CASES[:2], CASES[10], Product(128, 384, 384), CASES[-4]):
+        node = optimise(case.build(), pack=False).graph.nodes[-1]
+        before = LOWERINGS[node.op](node, target)[0].code
+        entries[case.name] = set()
+        for way in ways(case):
+            with way.taken():
+                call = LOWERINGS[node.op](node, target)[0]
+            entries[case.name].add(f"{call.code.entry} {call.grid}")
+        assert LOWERINGS[node.op](node, target)[0].code == before
+        assert len(entries[case.name]) >= min(3, len(ways(case)))

@@ -1,0 +1,182 @@
+"""Products and attention that are timed: graphs, operands, and what they have to give."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fastgraph as fg
+
+__all__ = ["CASES", "Attention", "Product"]
+
+
+def numbers(shape: tuple[int, ...], dtype: str, size: float, seed: int = 0) -> Any:
+    """Numbers of about this standard deviation, quickly made."""
+    found = np.random.default_rng(seed).integers(-127, 128, shape, "i1").astype("f4")
+    found *= np.float32(size / 73)
+    return found.astype(dtype)
+
+
+def relative(found: Any, wanted: Any) -> float:
+    """The largest error relative to the largest element."""
+    return float(np.abs(np.asarray(found, "f8") - wanted).max() / np.abs(wanted).max())
+
+
+@dataclass(frozen=True)
+class Product:
+    """A chain of `layers` products of [m, k] by [k, n], or back and forth where n is not k."""
+
+    m: int
+    k: int
+    n: int
+    dtype: str = "float16"
+    along: bool = False
+    layers: int = 1
+
+    @property
+    def name(self) -> str:
+        """How it is listed."""
+        how = "[N,K]" if self.along else "[K,N]"
+        chain = f", {self.layers} in a chain" if self.layers > 1 else ""
+        return f"{self.m}x{self.k}x{self.n} {self.dtype} {how}{chain}"
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """K and N of each layer."""
+        return [(self.k, self.n) if i % 2 == 0 or self.k == self.n else (self.n, self.k)
+                for i in range(self.layers)]  # fmt: skip
+
+    @property
+    def flops(self) -> int:
+        """Of all layers."""
+        return sum(2 * self.m * k * n for k, n in self.shapes())
+
+    @property
+    def nbytes(self) -> int:
+        """Of all weights."""
+        return sum(k * n for k, n in self.shapes()) * np.dtype(self.dtype).itemsize
+
+    def arrays(self) -> list[Any]:
+        """x and the weights, scaled so that a chain neither grows nor vanishes."""
+        found = [numbers((self.m, self.k), self.dtype, 1.0)]
+        for i, (k, n) in enumerate(self.shapes()):
+            shape = (n, k) if self.along else (k, n)
+            found.append(numbers(shape, self.dtype, 1 / np.sqrt(k), i))
+        return found
+
+    def build(self) -> fg.Graph:
+        """The graph of the package."""
+        g = fg.Graph("products")
+        y = g.input("x0", (self.m, self.k), self.dtype)
+        for i, (k, n) in enumerate(self.shapes()):
+            w = g.param(f"x{i + 1}", (n, k) if self.along else (k, n), self.dtype)
+            y = y @ (fg.ops.transpose(w) if self.along else w)
+        g.output(y, "y")
+        return g
+
+    def torch(self, x: Any, *weights: Any) -> Any:
+        """The same on tensors."""
+        for w in weights:
+            x = x @ (w.T if self.along else w)
+        return x
+
+    def error(self, found: Any, arrays: Sequence[Any]) -> float:
+        """Of the first and the last row, relative to the largest element."""
+        y = arrays[0][[0, -1]].astype("f4")
+        for w in arrays[1:]:
+            y = y @ (w.T if self.along else w).astype("f4")
+        return relative(found[[0, -1]], y)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of q [batch, heads, queries, length] over [batch, key_heads, keys, length]."""
+
+    batch: int
+    heads: int
+    queries: int
+    length: int
+    causal: bool = False
+    key_heads: int = 0
+    keys: int = 0
+    dtype: str = "float16"
+
+    @property
+    def name(self) -> str:
+        """How it is listed."""
+        keys, heads = self.keys or self.queries, self.key_heads or self.heads
+        causal = ", causal" if self.causal else ""
+        return (
+            f"attention {self.batch}x{self.heads}x{self.queries}x{self.length} over "
+            f"{heads} heads of {keys}, {self.dtype}{causal}"
+        )
+
+    @property
+    def flops(self) -> int:
+        """Half of the products are left out where it is causal."""
+        keys = self.keys or self.queries
+        return 4 * self.batch * self.heads * self.queries * keys * self.length // (1 + self.causal)
+
+    @property
+    def nbytes(self) -> int:
+        """Of keys and values."""
+        heads, keys = self.key_heads or self.heads, self.keys or self.queries
+        return 2 * self.batch * heads * keys * self.length * np.dtype(self.dtype).itemsize
+
+    def arrays(self) -> list[Any]:
+        """q, k and v."""
+        return [numbers(shape, self.dtype, 1.0, i) for i, shape in enumerate(self.shapes())]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of q, k and v."""
+        kv = (self.batch, self.key_heads or self.heads, self.keys or self.queries, self.length)
+        return [(self.batch, self.heads, self.queries, self.length), kv, kv]
+
+    def build(self) -> fg.Graph:
+        """The graph of the package."""
+        g = fg.Graph("attention")
+        q, k, v = (g.input(f"x{i}", shape, self.dtype) for i, shape in enumerate(self.shapes()))
+        g.output(fg.ops.attention(q, k, v, is_causal=self.causal), "y")
+        return g
+
+    def torch(self, q: Any, k: Any, v: Any) -> Any:
+        """The same on tensors; its causal mask begins with the first key, so only where all fit."""
+        attend = importlib.import_module("torch.nn.functional").scaled_dot_product_attention
+        return attend(q, k, v, is_causal=self.causal, enable_gqa=k.shape[1] != q.shape[1])
+
+    def error(self, found: Any, arrays: Sequence[Any]) -> float:
+        """Of the last head of the last batch, relative to the largest element."""
+        q, k, v = (np.asarray(a[-1, -1], "f8") for a in arrays)
+        scores = q @ k.T / np.sqrt(self.length)
+        if self.causal:
+            i, j = np.ogrid[: q.shape[0], : k.shape[0]]
+            scores[j > i + k.shape[0] - q.shape[0]] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return relative(found[-1, -1], weights @ v / weights.sum(-1, keepdims=True))
+
+
+CASES: tuple[Product | Attention, ...] = (
+    *(
+        Product(m, 4096, 4096, along=along, layers=16)
+        for m in (1, 8, 16)
+        for along in (True, False)
+    ),
+    *(Product(1, 4096, 14336, along=along, layers=6) for along in (True, False)),
+    *(Product(1, 2048, 8192, along=along, layers=16) for along in (True, False)),
+    *(Product(1, 4096, 4096, "float32", along, 8) for along in (True, False)),
+    *(
+        Product(m, 384, n, dtype, layers=8)
+        for dtype in ("float16", "float32")
+        for m in (128, 4096)
+        for n in (384, 1536)
+    ),
+    *(Product(n, n, n, "float16", along, 4) for n in (2048, 4096) for along in (True, False)),
+    Product(2048, 2048, 2048, "float32", layers=4),
+    *(Attention(8, 16, 2048, length, causal) for length in (64, 128) for causal in (False, True)),
+    *(Attention(batch, 12, 128, 32, dtype=d) for batch in (1, 32) for d in ("float16", "float32")),
+    Attention(1, 32, 1, 64, key_heads=8, keys=1024),
+    Attention(8, 32, 1, 128, key_heads=8, keys=8192),
+)
