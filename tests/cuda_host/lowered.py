@@ -41,10 +41,12 @@ HEADERS = (
 class Case:
     """One graph: `build(*inputs)` gives its outputs, a Value or several, for these arrays.
 
+    Or it gives nothing and is given a graph: then the arrays are of its inputs and its parameters.
+
     Attributes
     ----------
     name : str
-    build : callable
+    build : callable or Graph
     arrays : tuple of ndarray
         What the inputs hold.
     target : Target
@@ -53,7 +55,7 @@ class Case:
     """
 
     name: str
-    build: Callable[..., Any]
+    build: Callable[..., Any] | Graph
     arrays: tuple[Array, ...]
     target: Target = SMALL
     faults: bool = False
@@ -62,11 +64,14 @@ class Case:
     roots: Roots = field(init=False)
 
     def __post_init__(self) -> None:
-        graph = Graph(self.name)
-        inputs = [graph.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(self.arrays)]
-        outputs = self.build(*inputs)
-        for output in outputs if isinstance(outputs, tuple | list) else (outputs,):
-            graph.output(output)
+        if isinstance(self.build, Graph):
+            graph = self.build
+        else:
+            graph = Graph(self.name)
+            inputs = [graph.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(self.arrays)]
+            outputs = self.build(*inputs)
+            for output in outputs if isinstance(outputs, tuple | list) else (outputs,):
+                graph.output(output)
         self.graph = graph
         optimised = optimise(graph, pack=False)
         self.optimised = optimised.graph
@@ -90,9 +95,12 @@ class Case:
 
     def expected(self) -> list[Array]:
         """What the reference gives."""
-        given = {f"x{i}": array for i, array in enumerate(self.arrays)}
+        values = [*self.graph.inputs, *self.graph.params]
+        given = dict(zip((value.name for value in values), self.arrays, strict=True))
+        count = len(self.graph.inputs)
+        inputs, params = dict(list(given.items())[:count]), dict(list(given.items())[count:])
         with np.errstate(all="ignore"):
-            return list(reference.evaluate(self.graph, given).values())
+            return list(reference.evaluate(self.graph, inputs, params).values())
 
 
 class Suite:
@@ -110,7 +118,8 @@ class Suite:
         memory: dict[Place, Guarded] = {}
         self.fault = self._guarded(np.zeros(1, "u8"))
         graph = case.optimised
-        for value, array in zip(graph.inputs, case.arrays, strict=True):
+        leaves = [*graph.inputs, *graph.params]
+        for value, array in zip(leaves, case.arrays, strict=True):
             memory[value] = self._guarded(array)
         for node in graph.nodes:
             if node.op == "constant":
