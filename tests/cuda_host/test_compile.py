@@ -7,11 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fastgraph.ir import ops
+from fastgraph.lower.cuda import attention, matmul, tiles
 from fastgraph.lower.cuda.text import source
 from tests.cuda_host.lowered import SMALL, Case
 
@@ -86,4 +88,37 @@ def test_families_compile(arch: str) -> None:
     texts = [(code.source, code.entry) for code in codes] + [(TEXT, entry) for entry in WORDS]
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda text: compile_source(*text, arch), texts):
+            assert found.image
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_tile_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_source = importlib.import_module("fastgraph.device.cuda.compile").compile_source
+    texts = set()
+
+    def add(
+        module: Any, name: str, table: object, build: Callable[..., object], dtype: str,
+        *shapes: tuple[int, ...], tf32: bool = False,
+    ) -> None:  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, table)
+            target = replace(SMALL, tf32=tf32)
+            arrays = tuple(np.zeros(shape, dtype) for shape in shapes)
+            for call in Case("compiled", build, arrays, target).calls:
+                texts.add((call.code.source, call.code.entry))
+
+    for name, dtype in (("MMA", "f2"), ("SIMT", "f4"), ("TF32", "f4")):
+        for tile in getattr(tiles, name):
+            add(
+                matmul, name, (tile,), lambda x, w: ops.relu(x @ w), dtype, (64, 128), (128, 64),
+                tf32=name == "TF32",
+            )  # fmt: skip
+    for limit, choices in tiles.FLASH.items():
+        for tile in choices:
+            table = {**tiles.FLASH, limit: (tile,)}
+            add(attention, "FLASH", table, ops.attention, "f2", *[(8, 1, 64, limit)] * 3)
+    assert len(texts) >= 30
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda text: compile_source(*text, "sm_90"), sorted(texts)):
             assert found.image
