@@ -25,7 +25,6 @@ TO_COME = {
     "block-quantised weights": "ops.dequantize",
     "branches": "ops.cond",
     "loops": "ops.while_loop",
-    "typed bytes in and out": "CompiledGraph.run_typed",
     "handles": "CompiledGraph.bind_handle",
     "feeds": "CompiledGraph.set_gpu_handle_feed",
     "active extents": "CompiledGraph.set_active_extent",
@@ -120,20 +119,53 @@ def test_a_fused_region_has_the_bits_of_its_steps(fuse):
     np.testing.assert_array_equal(y, np.maximum((data["a"] + data["b"]) * data["c"], 0))
 
 
+# Values that only the dtype itself holds: past the integers of float32, at the ends of ranges.
+KEPT = {
+    "float16": 65504.0,
+    "bfloat16": 3.0 * 2**120,
+    "float32": 0.5,
+    "float64": 1 + 2**-52,
+    "bool": True,
+    **{f"int{bits}": 2 ** (bits - 1) - 1 for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": 2**bits - 1 for bits in (8, 16, 32, 64)},
+}
+
+
 def test_declared_dtypes_are_kept_and_integers_exact():
     graph = fg.Graph("typed")
-    kinds = ("float32", "int32", "int64", "bool")
-    for kind in kinds:
+    for kind in KEPT:
         x, p = graph.input(f"x.{kind}", (3,), kind), graph.param(f"p.{kind}", (3,), kind)
         graph.output(ops.maximum(x, p), kind)
     model = compiled(graph)
-    big = {"float32": 0.5, "int32": 2**24 + 1, "int64": 2**53 + 1, "bool": True}
-    model.set_params({f"p.{kind}": np.full(3, big[kind], kind) for kind in kinds})
-    found = model.run({f"x.{kind}": np.zeros(3, kind) for kind in kinds})
-    for kind, y in zip(kinds, found, strict=True):
-        assert y.dtype == kind
-        assert y.tolist() == [big[kind]] * 3
-    assert [info.dtype for info in model.outputs] == [np.dtype(kind) for kind in kinds]
+    model.set_params({f"p.{kind}": np.full(3, value, kind) for kind, value in KEPT.items()})
+    data = {f"x.{kind}": np.zeros(3, kind) for kind in KEPT}
+    ways = [model.run(data), [raw.array() for raw in model.run_raw(data)]]
+    model.run_slots(list(data.values()))
+    ways.append([model.output_view(i) for i in range(len(KEPT))])
+    out = [np.empty(3, kind) for kind in KEPT]
+    model.run({name: np.stack([x, x], 1)[:, 0] for name, x in data.items()}, out=out)
+    bound = {kind: np.empty(3, kind) for kind in KEPT}
+    model.bind(data, bound)()
+    ways += [out, list(bound.values())]
+    typed = model.run_typed([(name, x.tobytes(), x.dtype.name) for name, x in data.items()])
+    ways.append([np.frombuffer(raw, kind) for raw, kind in typed])
+    for found in ways:
+        for (kind, value), y in zip(KEPT.items(), found, strict=True):
+            assert y.dtype == kind
+            assert y.tolist() == [value] * 3
+    assert [info.dtype for info in model.outputs] == [np.dtype(kind) for kind in KEPT]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KEPT if kind != "bool"])
+def test_scalars_of_every_dtype(kind):
+    graph = fg.Graph("scalar")
+    s = graph.scalar("s", kind, default=1)
+    graph.output(graph.input("x", (2,), kind) * s, "y")
+    model = compiled(graph)
+    value = int(KEPT[kind]) if "int" in kind else float(KEPT[kind])
+    (y,) = model.run({"x": np.ones(2, kind)}, s=value)
+    assert (y.dtype, y.tolist()) == (np.dtype(kind), [value] * 2)
+    assert model.run({"x": np.ones(2, kind)})[0].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

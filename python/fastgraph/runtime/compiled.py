@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -21,6 +21,7 @@ from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.params import ParamSet, SetUp
 from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.typed import arrays_of, bytes_of, param_of
 
 __all__ = ["Compilation", "CompiledGraph", "connect"]
 
@@ -214,6 +215,75 @@ class CompiledGraph(Engine):
             if slots[slot] in program.blocks
         ]
         self._adopt(params, places, params.unset)
+
+    def set_param_typed(self, name: str, data: Any, dtype: str) -> None:
+        """Set one parameter from bytes; else as `set_param`.
+
+        Parameters
+        ----------
+        name : str
+        data : bytes-like
+            All elements, dense, in order, little-endian; copied before the call returns.
+        dtype : str
+            The name of the dtype that `data` holds, such as ``"bfloat16"``. A float dtype is
+            converted to a declared float dtype, rounded once; every other must be the declared one.
+
+        Raises
+        ------
+        InputError
+            An unknown name or dtype, another number of bytes, a conversion that is not between
+            floats, or as `set_params`. No parameter has changed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("scale")
+        >>> x, s = g.input("x", (2,)), g.param("s", (2,))
+        >>> _ = g.output(x * s, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_param_typed("s", np.array([2, 3], "f2").tobytes(), "float16")
+        >>> model.run({"x": np.ones(2, "f4")})
+        (array([2., 3.], dtype=float32),)
+        """
+        self._check_open()
+        found = [info for info in self.params if info.name == name]
+        # A name that is unknown is explained where all are checked.
+        self.set_params({name: param_of(found[0], data, dtype) if found else data})
+
+    def run_typed(self, inputs: Iterable[Any], **scalars: Any) -> tuple[tuple[bytes, str], ...]:
+        r"""Run on tensors as bytes and return the outputs as bytes.
+
+        Parameters
+        ----------
+        inputs : list of (str, bytes-like, str)
+            For every declared input its name, all elements in order, little-endian, and the name
+            of its dtype, which must be the declared one.
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Returns
+        -------
+        tuple of (bytes, str)
+            For each output, in order, its elements and the name of its dtype.
+
+        Raises
+        ------
+        InputError
+            A missing, unknown or repeated name, another dtype or number of bytes, or as `run`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("twice")
+        >>> x = g.input("x", (3,), "int16")
+        >>> _ = g.output(x + x, "y")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.run_typed([("x", np.array([1, 2, 300], "i2").tobytes(), "int16")])
+        ((b'\x02\x00\x04\x00X\x02', 'int16'),)
+        """
+        self._check_open()
+        arrays = arrays_of(self.inputs, inputs)
+        return tuple([bytes_of(array) for array in self.run(arrays, **scalars)])
 
     def run_raw(self, inputs: Mapping[str, Any], **scalars: Any) -> tuple[RawOutput, ...]:
         """Run on arrays given by name and return handles to the outputs where they lie.
