@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -67,7 +68,7 @@ def test_initialisers_are_set_parameters_unless_a_shape_needs_them() -> None:
 def test_set_param_says_why_an_initialiser_is_a_constant() -> None:
     built = model(
         [
-            node("Cast", "half", "h", "cast", to=TensorProto.FLOAT),
+            node("Cast", "small", "h", "cast", to=TensorProto.FLOAT),
             node("Concat", "rows columns", "shape", "joined", axis=0),
             node("Reshape", "x shape", "r", "flat"),
             node("Clip", "r low", "c", "bounded"),
@@ -80,7 +81,7 @@ def test_set_param_says_why_an_initialiser_is_a_constant() -> None:
             "columns": np.array([2]),
             "low": np.float32(0),
             "axes": np.array([1]),
-            "half": np.float16([1]),
+            "small": np.ones(1, ml_dtypes.float8_e4m3fn),
             "unused": np.zeros(2),
         },
     )
@@ -94,9 +95,9 @@ def test_set_param_says_why_an_initialiser_is_a_constant() -> None:
         with pytest.raises(fg.InputError, match=re.escape(fixed.format(name, reason))):
             compiled.set_param(name, np.array([1]))
     with pytest.raises(
-        fg.InputError, match=r"'half' is a constant .*: it has dtype float16; graphs"
+        fg.InputError, match=r"'small' is a constant .*: it has dtype float8_e4m3fn; graphs"
     ):
-        compiled.clone().set_param("half", np.float16([2]))
+        compiled.clone().set_param("small", np.float16([2]))
     with pytest.raises(fg.InputError, match="'unused' is an initialiser that nothing"):
         compiled.set_param("unused", np.zeros(2))
     with pytest.raises(fg.InputError, match="'x' is an input"):
@@ -304,3 +305,19 @@ def test_slices_from_and_to_beyond_the_ends(step: int) -> None:
                 built = model([node("Slice", "x s e a t", "y")], {"x": [dim]}, initialisers=bounds)
                 found = reference.evaluate(load(in_bytes(built)), {"x": x})["y"]
                 assert found.tolist() == wanted.tolist(), (dim, start, end, step)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64", "uint8"])
+def test_initialisers_of_every_kind_are_parameters(kind: str) -> None:
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    built = model(
+        [node("MatMul", "x w", "y")],
+        {"x": (1, 2)},
+        initialisers={"w": np.array([[1, 2], [3, 4]]).astype(kind)},
+        dtype=element,
+    )
+    compiled = fg.load(in_bytes(built))
+    (y,) = compiled.run({"x": np.ones((1, 2), kind)})
+    assert (y.dtype, y.tolist()) == (np.dtype(kind), [[4, 6]])
+    compiled.set_param("w", np.eye(2).astype(kind))
+    assert compiled.run({"x": np.ones((1, 2), kind)})[0].tolist() == [[1, 1]]

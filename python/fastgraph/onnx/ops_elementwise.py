@@ -10,7 +10,9 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.onnx.registry import NodeError, OnnxNode, onnx_op
+from fastgraph.ir.ops.numerics import convert
+from fastgraph.ir.types import FLOAT64, UNSIGNED, is_float, is_integer
+from fastgraph.onnx.registry import NodeError, OnnxNode, of_kind, onnx_op
 
 
 def _same_dtype(*values: Value) -> None:
@@ -20,17 +22,9 @@ def _same_dtype(*values: Value) -> None:
         raise NodeError(f"its inputs must have one dtype, found {found}")
 
 
-def _of_kind(kinds: str, *values: Value) -> None:
-    names = {"f": "float32", "i": "int32 or int64", "b": "bool"}
-    for value in values:
-        if value.dtype.kind not in kinds:
-            wanted = " or ".join(names[k] for k in kinds)
-            raise NodeError(f"takes {wanted}, found {value.dtype.name}")
-
-
 def _unary(op_type: str, function: Callable[[Value], Value], kinds: str) -> None:
     def translate(node: OnnxNode, x: Value) -> Value:
-        _of_kind(kinds, x)
+        of_kind(kinds, x)
         return function(x)
 
     onnx_op(op_type)(translate)
@@ -39,7 +33,7 @@ def _unary(op_type: str, function: Callable[[Value], Value], kinds: str) -> None
 def _binary(op_type: str, function: Callable[[Value, Value], Value], kinds: str) -> None:
     def translate(node: OnnxNode, a: Value, b: Value) -> Value:
         _same_dtype(a, b)
-        _of_kind(kinds, a, b)
+        of_kind(kinds, a, b)
         return function(a, b)
 
     onnx_op(op_type)(translate)
@@ -58,7 +52,22 @@ _unary("Relu", ops.relu, "fi")
 _unary("Sign", ops.sign, "fi")
 _unary("Floor", ops.floor, "f")
 _unary("Ceil", ops.ceil, "f")
+_unary("Round", ops.round, "f")
 _unary("Not", ops.logical_not, "b")
+_unary("BitwiseNot", ops.invert, "i")
+_unary("Sin", ops.sin, "f")
+_unary("Cos", ops.cos, "f")
+_unary("Tan", ops.tan, "f")
+_unary("Asin", ops.arcsin, "f")
+_unary("Acos", ops.arccos, "f")
+_unary("Atan", ops.arctan, "f")
+_unary("Sinh", ops.sinh, "f")
+_unary("Cosh", ops.cosh, "f")
+_unary("Asinh", ops.arcsinh, "f")
+_unary("Acosh", ops.arccosh, "f")
+_unary("Atanh", ops.arctanh, "f")
+_unary("Softsign", ops.softsign, "f")
+_unary("Mish", ops.mish, "f")
 
 _binary("Add", ops.add, "fi")
 _binary("Sub", ops.subtract, "fi")
@@ -70,16 +79,21 @@ _binary("Greater", ops.greater, "fi")
 _binary("GreaterOrEqual", ops.greater_equal, "fi")
 _binary("And", ops.logical_and, "b")
 _binary("Or", ops.logical_or, "b")
-_binary("Xor", ops.not_equal, "b")
+_binary("Xor", ops.logical_xor, "b")
+_binary("BitwiseAnd", ops.bitwise_and, "i")
+_binary("BitwiseOr", ops.bitwise_or, "i")
+_binary("BitwiseXor", ops.bitwise_xor, "i")
 
 
 @onnx_op("Div")
 def div(node: OnnxNode, a: Value, b: Value) -> Value:
     """True division of floats; of integers the quotient cut off towards zero, as in C."""
     _same_dtype(a, b)
-    _of_kind("fi", a, b)
-    if a.dtype.kind == "f":
+    of_kind("fi", a, b)
+    if is_float(a.dtype):
         return ops.divide(a, b)
+    if a.dtype in UNSIGNED:
+        return ops.floor_divide(a, b)
     floored = ops.floor_divide(a, b)
     inexact = ops.not_equal(ops.remainder(a, b), 0)
     opposed = ops.not_equal(ops.less(a, 0), ops.less(b, 0))
@@ -90,34 +104,41 @@ def div(node: OnnxNode, a: Value, b: Value) -> Value:
 def mod(node: OnnxNode, a: Value, b: Value) -> Value:
     """The remainder with the divisor's sign, or with ``fmod=1`` the dividend's."""
     _same_dtype(a, b)
-    _of_kind("fi", a, b)
+    of_kind("fi", a, b)
     if not node.flag("fmod", False):
-        if a.dtype.kind == "f" and node.opset < 28:
-            raise NodeError("fmod=0 takes integers before opset 28, found float32")
+        if is_float(a.dtype) and node.opset < 28:
+            raise NodeError(f"fmod=0 takes integers before opset 28, found {a.dtype.name}")
         return ops.remainder(a, b)
-    # On magnitudes both remainders agree, without rounding.
-    magnitude = ops.remainder(ops.abs(a), ops.abs(b))
-    return ops.where(ops.less(a, 0), ops.negative(magnitude), magnitude)
+    return ops.fmod(a, b)
 
 
 @onnx_op("Pow")
 def power(node: OnnxNode, base: Value, exponent: Value) -> Value:
     """Power in the dtype of the base."""
-    _of_kind("fi", base, exponent)
-    if base.dtype.kind == "i" and exponent.dtype.kind == "f":
-        raise NodeError(
-            f"a power of {base.dtype.name} with a float32 exponent needs float64, which is not "
-            "supported: cast the base to float32 in the model"
-        )
-    if exponent.dtype != base.dtype:
-        exponent = ops.astype(exponent, base.dtype)
-    return ops.power(base, exponent)
+    of_kind("fi", base, exponent)
+    if is_float(base.dtype) and exponent.dtype != FLOAT64:
+        return ops.power(base, ops.astype(exponent, base.dtype))
+    if is_integer(base.dtype) and is_integer(exponent.dtype):
+        return ops.astype(ops.power(base, exponent), base.dtype)
+    wide = ops.power(ops.astype(base, FLOAT64), ops.astype(exponent, FLOAT64))
+    return ops.astype(wide, base.dtype)
+
+
+@onnx_op("BitShift", since=11)
+def bit_shift(node: OnnxNode, x: Value, by: Value) -> Value:
+    """Bits moved by a number of places; to the right the sign is kept."""
+    _same_dtype(x, by)
+    of_kind("i", x)
+    direction = node.get_string("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise NodeError(f"attribute 'direction' must be 'LEFT' or 'RIGHT', not {direction!r}")
+    return ops.left_shift(x, by) if direction == "LEFT" else ops.right_shift(x, by)
 
 
 def _variadic(op_type: str, function: Callable[[Value, Value], Value], kinds: str) -> None:
     def translate(node: OnnxNode, *values: Value) -> Value:
         _same_dtype(*values)
-        _of_kind(kinds, *values)
+        of_kind(kinds, *values)
         return functools.reduce(function, values)
 
     onnx_op(op_type)(translate)
@@ -132,14 +153,14 @@ _variadic("Sum", ops.add, "f")
 def mean_of(node: OnnxNode, *values: Value) -> Value:
     """The mean of the inputs, element by element."""
     _same_dtype(*values)
-    _of_kind("f", *values)
+    of_kind("f", *values)
     return ops.divide(functools.reduce(ops.add, values), float(len(values)))
 
 
 @onnx_op("Where")
 def where(node: OnnxNode, condition: Value, x: Value, y: Value) -> Value:
     """Elements of `x` where the condition holds, else of `y`."""
-    _of_kind("b", condition)
+    of_kind("b", condition)
     _same_dtype(x, y)
     return ops.where(condition, x, y)
 
@@ -147,7 +168,7 @@ def where(node: OnnxNode, condition: Value, x: Value, y: Value) -> Value:
 @onnx_op("Clip", since=11)
 def clip(node: OnnxNode, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
     """Between two bounds; the upper one wins where they cross."""
-    _of_kind("fi", x)
+    of_kind("fi", x)
     for bound in (low, high):
         if bound is not None:
             _same_dtype(x, bound)
@@ -163,7 +184,7 @@ def clip(node: OnnxNode, x: Value, low: Value | None = None, high: Value | None 
 @onnx_op("Clip", until=10)
 def clip_6(node: OnnxNode, x: Value) -> Value:
     """The form with the bounds as attributes."""
-    _of_kind("f", x)
+    of_kind("f", x)
     if node.has("min"):
         x = ops.maximum(x, node.get_float("min", 0.0))
     if node.has("max"):
@@ -174,7 +195,7 @@ def clip_6(node: OnnxNode, x: Value) -> Value:
 @onnx_op("Gelu", since=20)
 def gelu(node: OnnxNode, x: Value) -> Value:
     """Gaussian error linear unit, exact or by tanh."""
-    _of_kind("f", x)
+    of_kind("f", x)
     approximate = node.get_string("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise NodeError(f"attribute 'approximate' must be 'none' or 'tanh', not {approximate!r}")
@@ -184,7 +205,7 @@ def gelu(node: OnnxNode, x: Value) -> Value:
 @onnx_op("Swish", since=24)
 def swish(node: OnnxNode, x: Value) -> Value:
     """``x * sigmoid(alpha * x)``."""
-    _of_kind("f", x)
+    of_kind("f", x)
     alpha = node.get_float("alpha", 1.0)
     return ops.silu(x) if alpha == 1.0 else ops.multiply(x, ops.sigmoid(ops.multiply(x, alpha)))
 
@@ -192,48 +213,95 @@ def swish(node: OnnxNode, x: Value) -> Value:
 @onnx_op("LeakyRelu")
 def leaky_relu(node: OnnxNode, x: Value) -> Value:
     """``alpha * x`` below zero."""
-    _of_kind("f", x)
-    return ops.where(ops.less(x, 0.0), ops.multiply(x, node.get_float("alpha", 0.01)), x)
+    of_kind("f", x)
+    return ops.leaky_relu(x, node.get_float("alpha", 0.01))
 
 
 @onnx_op("PRelu")
 def prelu(node: OnnxNode, x: Value, slope: Value) -> Value:
     """``slope * x`` below zero, with a slope that broadcasts to `x`."""
     _same_dtype(x, slope)
-    _of_kind("fi", x)
-    if slope.ndim > x.ndim:
-        raise NodeError(f"slope of shape {slope.shape} does not broadcast to {x.shape}")
-    return ops.where(ops.less(x, 0), ops.multiply(x, slope), x)
+    of_kind("fi", x)
+    return ops.prelu(x, slope)
+
+
+@onnx_op("Elu")
+def elu(node: OnnxNode, x: Value) -> Value:
+    """``alpha * (exp(x) - 1)`` below zero."""
+    of_kind("f", x)
+    return ops.elu(x, node.get_float("alpha", 1.0))
+
+
+@onnx_op("Celu", since=12)
+def celu(node: OnnxNode, x: Value) -> Value:
+    """``alpha * (exp(x / alpha) - 1)`` below zero."""
+    of_kind("f", x)
+    return ops.celu(x, node.get_float("alpha", 1.0))
+
+
+@onnx_op("Selu")
+def selu(node: OnnxNode, x: Value) -> Value:
+    """``gamma * elu(x, alpha)``."""
+    of_kind("f", x)
+    # The defaults of the definition, which are float32 numbers.
+    alpha, gamma = node.get_float("alpha", 1.67326319217681884765625), 1.05070102214813232421875
+    return ops.selu(x, alpha, node.get_float("gamma", gamma))
 
 
 @onnx_op("HardSigmoid")
 def hard_sigmoid(node: OnnxNode, x: Value) -> Value:
     """``alpha * x + beta`` between 0 and 1."""
-    _of_kind("f", x)
-    line = ops.add(ops.multiply(x, node.get_float("alpha", 0.2)), node.get_float("beta", 0.5))
-    return ops.minimum(ops.maximum(line, 0.0), 1.0)
+    of_kind("f", x)
+    return ops.hard_sigmoid(x, node.get_float("alpha", 0.2), node.get_float("beta", 0.5))
 
 
 @onnx_op("HardSwish", since=14)
 def hard_swish(node: OnnxNode, x: Value) -> Value:
     """``x`` times a hard sigmoid of slope 1/6."""
-    _of_kind("f", x)
-    line = ops.add(ops.multiply(x, 1.0 / 6.0), 0.5)
-    return ops.multiply(x, ops.minimum(ops.maximum(line, 0.0), 1.0))
+    of_kind("f", x)
+    return ops.hard_swish(x)
 
 
-@onnx_op("Softsign")
-def softsign(node: OnnxNode, x: Value) -> Value:
-    """``x / (1 + |x|)``."""
-    _of_kind("f", x)
-    return ops.divide(x, ops.add(ops.abs(x), 1.0))
+@onnx_op("Softplus")
+def softplus(node: OnnxNode, x: Value) -> Value:
+    """``log(1 + exp(x))``."""
+    of_kind("f", x)
+    return ops.softplus(x)
+
+
+@onnx_op("ThresholdedRelu", since=10)
+def thresholded_relu(node: OnnxNode, x: Value) -> Value:
+    """`x` where it is above ``alpha``, else 0."""
+    of_kind("f", x)
+    return ops.thresholded_relu(x, node.get_float("alpha", 1.0))
+
+
+@onnx_op("Shrink", since=9)
+def shrink(node: OnnxNode, x: Value) -> Value:
+    """Moved towards 0 by ``bias`` beyond ``lambd`` on either side, 0 between."""
+    of_kind("f", x)
+    limit, bias = node.get_float("lambd", 0.5), node.get_float("bias", 0.0)
+    above = ops.where(ops.greater(x, limit), ops.subtract(x, bias), 0.0)
+    return ops.where(ops.less(x, -limit), ops.add(x, bias), above)
 
 
 @onnx_op("IsNaN", since=9)
 def is_nan(node: OnnxNode, x: Value) -> Value:
     """Where `x` is not a number."""
-    _of_kind("f", x)
-    return ops.not_equal(x, x)
+    of_kind("f", x)
+    return ops.isnan(x)
+
+
+@onnx_op("IsInf", since=10)
+def is_inf(node: OnnxNode, x: Value) -> Value:
+    """Where `x` is infinite, on the sides that the attributes ask for."""
+    of_kind("f", x)
+    above, below = node.flag("detect_positive", True), node.flag("detect_negative", True)
+    if above and below:
+        return ops.isinf(x)
+    if above or below:
+        return ops.equal(x, float("inf") if above else float("-inf"))
+    return ops.less(ops.abs(x), 0.0)  # nowhere
 
 
 @onnx_op("Cast", raw=True)
@@ -248,5 +316,5 @@ def cast_like(
 ) -> Value | np.ndarray[Any, Any]:
     """Conversion to the dtype of the second input."""
     if isinstance(x, np.ndarray):
-        return x.astype(like.dtype)
+        return convert(x, like.dtype)
     return ops.astype(x, like.dtype)

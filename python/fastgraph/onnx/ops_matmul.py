@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.onnx.registry import NodeError, OnnxNode, onnx_op
-
-
-def _float_only(*values: Value) -> None:
-    for value in values:
-        if value.dtype.kind != "f":
-            raise NodeError(f"takes float32, found {value.dtype.name}")
+from fastgraph.ir.types import is_float
+from fastgraph.onnx.registry import NodeError, OnnxNode, of_kind, onnx_op
 
 
 @onnx_op("MatMul")
 def matmul(node: OnnxNode, a: Value, b: Value) -> Value:
     """NumPy's matmul."""
-    _float_only(a, b)
+    of_kind("fi", a, b)
     return ops.matmul(a, b)
 
 
 @onnx_op("Gemm")
 def gemm(node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
     """``alpha * A @ B + beta * C`` with either matrix transposed."""
-    _float_only(a, b, *([] if c is None else [c]))
+    of_kind("fi", a, b, *([] if c is None else [c]))
     for name, value in (("A", a), ("B", b)):
         if value.ndim != 2:
             raise NodeError(f"input {name} must have 2 dimensions, found shape {value.shape}")
@@ -32,6 +27,8 @@ def gemm(node: OnnxNode, a: Value, b: Value, c: Value | None = None) -> Value:
         b = ops.transpose(b) if node.flag("transB", False) else b
     y = ops.matmul(a, b)
     alpha, beta = node.get_float("alpha", 1.0), node.get_float("beta", 1.0)
+    if not is_float(a.dtype) and (alpha != 1.0 or beta not in (0.0, 1.0)):
+        raise NodeError(f"of integers takes alpha and beta of 1, found {alpha} and {beta}")
     if alpha != 1.0:
         y = ops.multiply(y, alpha)
     if c is None or beta == 0.0:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
+from fastgraph.ir.types import NUMBERS, is_integer
 from fastgraph.onnx.registry import NodeError, OnnxNode, check_affordable, normal_axis, onnx_op
 
 Array = np.ndarray[Any, Any]
@@ -245,8 +246,8 @@ def _slice(
 @onnx_op("Gather")
 def gather(node: OnnxNode, x: Value, indices: Value) -> Value:
     """Entries along ``axis`` by index, from the end where the index is negative."""
-    if indices.dtype.kind != "i":
-        raise NodeError(f"indices must be int32 or int64, found {indices.dtype.name}")
+    if not is_integer(indices.dtype):
+        raise NodeError(f"indices must be integers, found {indices.dtype.name}")
     return ops.take(x, indices, axis=node.axis(x.ndim, 0))
 
 
@@ -295,7 +296,7 @@ def range_of(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     """``start, start + delta, …`` up to `limit`, which must be known at import."""
     if any(array.size != 1 for array in (start, limit, delta)):
         raise NodeError("start, limit and delta must be scalars")
-    if len({array.dtype for array in (start, limit, delta)}) > 1 or start.dtype.kind not in "if":
+    if len({array.dtype for array in (start, limit, delta)}) > 1 or start.dtype not in NUMBERS:
         raise NodeError("start, limit and delta must be numbers of one dtype")
     first, last, step = (array.reshape(-1)[0].item() for array in (start, limit, delta))
     if step == 0 or not np.isfinite([first, last, step]).all():

@@ -10,40 +10,20 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.onnx.registry import NodeError, OnnxNode, normal_axis, onnx_op
+from fastgraph.ir.types import is_float
+from fastgraph.onnx.registry import NodeError, OnnxNode, normal_axis, of_kind, onnx_op
 
 Array = np.ndarray[Any, Any]
 Reduction = Callable[[Value, tuple[int, ...], bool], Value]
 
 
-def _sum(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-    return ops.sum(x, axis=axis, keepdims=keepdims)
-
-
-def _mean(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-    return ops.mean(x, axis=axis, keepdims=keepdims)
-
-
-def _log_sum_exp(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-    top = ops.max(x, axis=axis, keepdims=True)
-    # An infinite maximum would make inf - inf; as it stands it is already the result's size.
-    top = ops.where(ops.equal(ops.abs(top), float("inf")), 0.0, top)
-    total = ops.log(ops.sum(ops.exp(ops.subtract(x, top)), axis=axis, keepdims=keepdims))
-    return ops.add(total, top if keepdims else ops.reshape(top, total.shape))
-
-
-def _extreme(function: Callable[..., Value]) -> Reduction:
-    def reduce(x: Value, axis: tuple[int, ...], keepdims: bool) -> Value:
-        if x.dtype.kind != "b":
-            return function(x, axis=axis, keepdims=keepdims)
-        return ops.astype(function(ops.astype(x, "int32"), axis=axis, keepdims=keepdims), "bool")
-
-    return reduce
+def _by(function: Callable[..., Value]) -> Reduction:
+    return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
 
 
 def _top(dtype: np.dtype[Any], sign: int) -> Any:
     """The largest (or with sign -1 the smallest) value of a dtype."""
-    if dtype.kind == "f":
+    if is_float(dtype):
         return sign * np.inf
     if dtype.kind == "b":
         return sign > 0
@@ -55,16 +35,16 @@ _FLOAT_ONLY = ("ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 # Operator, first opset with axes as an input, reduction, and what an empty set gives.
 _REDUCTIONS: tuple[tuple[str, int, Reduction, Callable[[np.dtype[Any]], Any]], ...] = (
-    ("ReduceSum", 13, _sum, lambda d: 0),
-    ("ReduceMean", 18, _mean, lambda d: np.nan),
-    ("ReduceMax", 18, _extreme(ops.max), lambda d: _top(d, -1)),
-    ("ReduceMin", 18, _extreme(ops.min), lambda d: _top(d, 1)),
-    ("ReduceProd", 18, lambda x, a, k: ops.prod(x, axis=a, keepdims=k), lambda d: 1),
-    ("ReduceSumSquare", 18, lambda x, a, k: _sum(ops.multiply(x, x), a, k), lambda d: 0),
-    ("ReduceL1", 18, lambda x, a, k: _sum(ops.abs(x), a, k), lambda d: 0),
-    ("ReduceL2", 18, lambda x, a, k: ops.sqrt(_sum(ops.multiply(x, x), a, k)), lambda d: 0),
-    ("ReduceLogSum", 18, lambda x, a, k: ops.log(_sum(x, a, k)), lambda d: -np.inf),
-    ("ReduceLogSumExp", 18, _log_sum_exp, lambda d: -np.inf),
+    ("ReduceSum", 13, _by(ops.sum), lambda d: 0),
+    ("ReduceMean", 18, _by(ops.mean), lambda d: np.nan),
+    ("ReduceMax", 18, _by(ops.max), lambda d: _top(d, -1)),
+    ("ReduceMin", 18, _by(ops.min), lambda d: _top(d, 1)),
+    ("ReduceProd", 18, _by(ops.prod), lambda d: 1),
+    ("ReduceSumSquare", 18, _by(ops.reduce_sum_square), lambda d: 0),
+    ("ReduceL1", 18, _by(ops.reduce_l1), lambda d: 0),
+    ("ReduceL2", 18, _by(ops.reduce_l2), lambda d: 0),
+    ("ReduceLogSum", 18, _by(ops.reduce_log_sum), lambda d: -np.inf),
+    ("ReduceLogSumExp", 18, _by(ops.reduce_log_sum_exp), lambda d: -np.inf),
 )
 
 
@@ -76,8 +56,8 @@ def _reduce(
     empty: Callable[[np.dtype[Any]], Any],
 ) -> Value:
     keepdims = node.flag("keepdims", True)
-    if node.op_type in _FLOAT_ONLY and x.dtype.kind != "f":
-        raise NodeError(f"takes float32, found {x.dtype.name}: cast to float32 first")
+    if node.op_type in _FLOAT_ONLY:
+        of_kind("f", x)
     if not axes and node.flag("noop_with_empty_axes", False):
         axis: tuple[int, ...] = ()
     elif not axes:
@@ -113,23 +93,19 @@ for _row in _REDUCTIONS:
 @onnx_op("ArgMax", "ArgMin")
 def arg_extreme(node: OnnxNode, x: Value) -> Value:
     """Index of the first (or last) largest or smallest element, as int64."""
-    if x.dtype.kind == "b":
-        raise NodeError("takes numbers, found bool")
+    of_kind("fi", x)
     axis = node.axis(x.ndim, 0)
-    if node.op_type == "ArgMin":
-        # -1 - x turns integers round without the overflow of -x.
-        x = ops.negative(x) if x.dtype.kind == "f" else ops.subtract(-1, x)
     last = node.flag("select_last_index", False)
     if last:
         x = x[(slice(None),) * axis + (slice(None, None, -1),)]
-    index = ops.argmax(x, axis=axis, keepdims=node.flag("keepdims", True))
+    function = ops.argmax if node.op_type == "ArgMax" else ops.argmin
+    index = function(x, axis=axis, keepdims=node.flag("keepdims", True))
     return ops.subtract(x.shape[axis] - 1, index) if last else index
 
 
 def _rowwise(node: OnnxNode, x: Value, function: Callable[[Value, int], Value]) -> Value:
     """Softmax and its kin: along one axis, before opset 13 along all axes from one on."""
-    if x.dtype.kind != "f":
-        raise NodeError(f"takes float32, found {x.dtype.name}")
+    of_kind("f", x)
     if node.opset >= 13:
         return function(x, node.axis(x.ndim, -1))
     axis = node.get_int("axis", 1)
@@ -153,8 +129,7 @@ def log_softmax(node: OnnxNode, x: Value) -> Value:
 
 
 def _norm_axes(node: OnnxNode, x: Value) -> tuple[int, ...]:
-    if x.dtype.kind != "f":
-        raise NodeError(f"takes float32, found {x.dtype.name}")
+    of_kind("f", x)
     if node.get_int("stash_type", 1) != 1:
         raise NodeError(
             f"computes in float32 (stash_type=1), not stash_type={node.get_int('stash_type', 1)}"
@@ -189,6 +164,7 @@ def layer_normalization(
         y = ops.layer_norm(x, weight, offset, axis=axes, eps=eps)
     if not (node.wants(1) or node.wants(2)):
         return (y,)
+    x = ops.astype(x, "float32")  # of which mean and deviation are, whatever x is
     mean = ops.mean(x, axis=axes, keepdims=True)
     if not node.wants(2):
         return y, mean

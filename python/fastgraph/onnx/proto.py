@@ -48,13 +48,16 @@ __all__ = [
 OLDEST_OPSET = 7
 NEWEST_OPSET = 28
 
-_DATA_TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
-_OTHER_TYPES = {
+_DATA_TYPES = {
+    1: "float32",
     2: "uint8",
     3: "int8",
     4: "uint16",
     5: "int16",
+    6: "int32",
+    7: "int64",
     8: "string",
+    9: "bool",
     10: "float16",
     11: "float64",
     12: "uint32",
@@ -92,7 +95,7 @@ def require_onnx() -> None:
 
 def element_type_name(elem_type: int) -> str:
     """The dtype name of an ONNX element type, or ``ONNX type 99`` for one that has none."""
-    known = _DATA_TYPES.get(elem_type) or _OTHER_TYPES.get(elem_type)
+    known = _DATA_TYPES.get(elem_type)
     if known:
         return known
     for name, number in onnx.TensorProto.DataType.items():
@@ -116,6 +119,8 @@ def tensor_array(tensor: TensorProto) -> np.ndarray:
         raise ValueError(
             f"its data do not fit its shape {tuple(tensor.dims)} and dtype {name} ({error})"
         ) from error
+    if name == "bfloat16" and array.dtype == np.float32:
+        array = array.astype(name)  # as onnx before 1.18 gives it
     return np.ascontiguousarray(array).reshape(array.shape)
 
 

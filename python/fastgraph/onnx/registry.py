@@ -12,6 +12,8 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Graph, Value
+from fastgraph.ir.ops.numerics import convert
+from fastgraph.ir.types import SUPPORTED, is_float, is_integer
 from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, element_type_name, tensor_array
 
 __all__ = [
@@ -24,13 +26,14 @@ __all__ = [
     "find_rule",
     "known_operators",
     "normal_axis",
+    "of_kind",
     "onnx_op",
 ]
 
-SUPPORTED_NAMES = ("bool", "int32", "int64", "float32")
+SUPPORTED_NAMES = tuple(dtype.name for dtype in SUPPORTED)
 DTYPE_ADVICE = (
-    f"graphs compute in {', '.join(SUPPORTED_NAMES)}: export the model in float32, "
-    "with int32 or int64 indices"
+    f"graphs compute in {', '.join(SUPPORTED_NAMES)}: export the model in one of these, such as "
+    "float32"
 )
 
 MAX_CONSTANT_BYTES = 1 << 31
@@ -128,7 +131,7 @@ class OnnxNode:
             return ops.astype(x, name)
         try:
             with np.errstate(all="ignore"):
-                return x.astype(name)
+                return convert(x, np.dtype(name))
         except TypeError as error:
             raise NodeError(f"casts to {name}; {DTYPE_ADVICE}") from error
 
@@ -139,6 +142,16 @@ class OnnxNode:
         if not isinstance(found, kinds):
             raise NodeError(f"attribute '{name}' must be {wanted}, not {found!r}")
         return found
+
+
+def of_kind(kinds: str, *values: Value) -> None:
+    """Refuse values that are not of one of `kinds`: f, floats; i, integers; b, bools."""
+    names = {"f": "floats", "i": "integers", "b": "bool"}
+    for value in values:
+        kind = "f" if is_float(value.dtype) else "i" if is_integer(value.dtype) else "b"
+        if kind not in kinds:
+            wanted = " or ".join(names[k] for k in kinds)
+            raise NodeError(f"takes {wanted}, found {value.dtype.name}")
 
 
 def normal_axis(axis: int, rank: int) -> int:
