@@ -9,12 +9,13 @@ import hypothesis.strategies as st
 import numpy as np
 
 from fastgraph.ir import Graph, Value, ops
+from fastgraph.ir.types import is_float
 
 SHAPES = ((), (1,), (4,), (3, 4), (1, 4), (3, 1), (4, 4), (2, 3, 4), (2, 1, 4), (0, 4))
 UNARY = (
     ops.relu, ops.gelu, ops.tanh, ops.sigmoid, ops.silu, ops.negative, ops.abs, ops.square,
     lambda x: ops.gelu(x, "tanh"), lambda x: x * ops.sigmoid(x), lambda x: x**2,
-    lambda x: ops.astype(x, "int32").astype("float32"), lambda x: x * 0.5, lambda x: 1 - x,
+    lambda x: ops.astype(x, "int32").astype(x.dtype), lambda x: x * 0.5, lambda x: 1 - x,
 )  # fmt: skip
 MOVES = ("reshape", "transpose", "slice", "broadcast", "take", "sum", "norm", "softmax")
 BINARY = (ops.add, ops.subtract, ops.multiply, ops.maximum, lambda a, b: ops.where(a > b, a, b * 2))
@@ -52,7 +53,7 @@ def layered(draw: Any, values: list[Value]) -> Value:
     x = draw(st.sampled_from([value for value in values if value.shape[-1:] == (4,)]))
     same = [value for value in values if value.shape == x.shape]
     count = len(graph.params)
-    row = graph.param(f"row{count}", draw(st.sampled_from(((4,), (1, 4)))))
+    row = graph.param(f"row{count}", draw(st.sampled_from(((4,), (1, 4)))), x.dtype)
     kind = draw(st.sampled_from(("product", "norm", "written norm")))
     if kind == "product":
         w = draw(st.sampled_from([value for value in values if value.shape == (4, 4)]))
@@ -71,21 +72,22 @@ def layered(draw: Any, values: list[Value]) -> Value:
 
 
 @st.composite
-def graphs(draw: Any) -> Graph:
-    """Draw a graph of up to 15 steps upon inputs, parameters, constants and a scalar.
+def graphs(draw: Any, kinds: tuple[str, ...] = ("float32",)) -> Graph:
+    """Draw a graph of up to 15 steps upon inputs, parameters, constants and a scalar of one dtype.
 
     What nothing reads is an output, so that no step is dead; some that are read are outputs too.
     """
     graph = Graph("random")
     random = np.random.default_rng(draw(st.integers(0, 99)))
-    values = [graph.scalar("s", "float32", 0.5), graph.input("square", (4, 4))]
-    values.append(graph.param("weight", (4, 4)))
+    kind = draw(st.sampled_from(kinds))
+    values = [graph.scalar("s", kind, 0.5), graph.input("square", (4, 4), kind)]
+    values.append(graph.param("weight", (4, 4), kind))
     for i, shape in enumerate(draw(st.lists(st.sampled_from(SHAPES), max_size=3))):
         make = draw(st.sampled_from(("input", "param", "constant")))
         if make == "constant":
-            values.append(graph.constant(random.normal(size=shape).astype("f4")))
+            values.append(graph.constant(random.normal(size=shape).astype(kind)))
         else:
-            values.append(getattr(graph, make)(f"{make}{i}", shape))
+            values.append(getattr(graph, make)(f"{make}{i}", shape, kind))
     for _ in range(draw(st.integers(1, 15))):
         x = draw(st.sampled_from(values[-4:] * 3 + values))
         kind = draw(st.sampled_from(("unary", "binary", "layered", "matmul", "shaped")))
@@ -133,8 +135,8 @@ def arguments(graph: Graph) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
     def some(values: list[Value]) -> dict[str, np.ndarray[Any, Any]]:
         made = {}
         for value in values:
-            if value.dtype.kind == "f":
-                made[value.name] = random.normal(size=value.shape).astype("f4")
+            if is_float(value.dtype):
+                made[value.name] = np.asarray(random.normal(size=value.shape)).astype(value.dtype)
             else:
                 made[value.name] = random.integers(0, 2, size=value.shape).astype(value.dtype)
         return made

@@ -85,6 +85,17 @@ def test_gelu_written_out(graph, call):
     assert (node.op, node.attrs) == ("gelu", {"approximate": "none"})
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+def test_gelu_written_out_in_other_dtypes(kind):
+    graph = Graph()
+    x = graph.input("x", (4,), kind)
+    graph.output(x * (ops.erf(x / SQRT) + 1) * 0.5, "exact")
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    graph.output(0.5 * x * (1 + ops.tanh(inner)), "tanh")
+    found = optimise(graph)
+    assert [step.op for node in found.run_nodes for step in node.attrs["body"]] == ["gelu"] * 2
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -10,7 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fastgraph.ir.graph import Node, Value
+from fastgraph.ir.types import is_float
 from fastgraph.passes.rewrite import constant_of
 
 __all__ = ["Match", "match_product", "match_quotient"]
@@ -23,9 +26,12 @@ TANH_CUBE = 0.044715
 
 
 def near(value: Value, number: float) -> bool:
-    """Whether `value` is the constant `number`, as far as float32 and printed digits can say."""
+    """Whether `value` is the constant `number`, as far as its dtype and printed digits can say."""
     found = constant_of(value)
-    return found is not None and math.isclose(found, number, rel_tol=2e-5)
+    if found is None or not is_float(value.dtype):
+        return False
+    rounded = float(np.asarray(number).astype(value.dtype))
+    return found == rounded or math.isclose(found, number, rel_tol=2e-5)
 
 
 def factors(node: Node, limit: int = 4) -> list[Value]:
