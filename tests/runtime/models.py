@@ -8,6 +8,7 @@ import numpy as np
 
 import fastgraph as fg
 from fastgraph import ops
+from fastgraph.ir.types import is_float
 from tests.passes.graphs import encoder, mlp
 
 Array = np.ndarray[Any, Any]
@@ -138,11 +139,25 @@ def gather() -> fg.Graph:
     return graph
 
 
+def half_layers() -> fg.Graph:
+    """A norm, a product and a sum in half types, which convert, beside float64 and bytes."""
+    graph = fg.Graph("half_layers")
+    x, w = graph.input("x", (4, 8), "float16"), graph.param("w", (8, 6), "float16")
+    b, scale = graph.param("b", (6,), "float16"), graph.param("scale", (8,), "float16")
+    y = ops.rms_norm(x, scale) @ w + b
+    graph.output(ops.softmax(y), "y")
+    graph.output(ops.sum(x, axis=0).astype("bfloat16") * 2, "s")
+    wide = graph.input("wide", (6, 6), "float64")
+    graph.output(wide @ wide + ops.astype(y[:1], "float64"), "wide")
+    graph.output(graph.input("bytes", (5,), "uint8") + 250, "bytes")
+    return graph
+
+
 SUITE = {
     function.__name__: function
     for function in (
         twice, two_inputs, layer, identities, diamond, chain, residuals, several_outputs,
-        conv_like, with_scalars, gather, mlp, encoder,
+        conv_like, with_scalars, gather, mlp, encoder, half_layers,
     )
 }  # fmt: skip
 
@@ -152,8 +167,8 @@ def data_for(values: Any, seed: int = 0) -> dict[str, Array]:
     random = np.random.default_rng(seed)
     made = {}
     for value in values:
-        if value.dtype.kind == "f":
-            made[value.name] = random.normal(size=value.shape).astype("f4")
+        if is_float(value.dtype):
+            made[value.name] = np.asarray(random.normal(size=value.shape)).astype(value.dtype)
         else:
             made[value.name] = random.integers(0, 2, value.shape).astype(value.dtype)
     return made

@@ -23,7 +23,11 @@ class Temp:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a host kernel: ``kernel`` reads `ins`, writes `outs`, and is told `params`."""
+    """One call of a host kernel: ``kernel`` reads `ins`, writes `outs`, and is told `params`.
+
+    `early`: where it reads parameters and constants alone it belongs to the set program, whatever
+    the rest of its node does.
+    """
 
     kernel: str
     outs: tuple[Value | Temp, ...]
@@ -35,6 +39,7 @@ class Call:
     flops: int = 0
     nbytes: int = 0
     label: str = field(default="")
+    early: bool = False
 
 
 @dataclass(frozen=True, eq=False)

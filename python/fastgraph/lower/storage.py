@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fastgraph.ir.graph import Graph, Node, Value
-from fastgraph.lower.call import Alias, Temp
+from fastgraph.lower.call import Alias, Call, Temp
 
 __all__ = ["Item", "Lowered", "Output", "Place", "Roots", "Seam", "nbytes_of"]
 
@@ -100,5 +100,17 @@ class Lowered:
         for item in items:
             if isinstance(item, Alias):
                 self.roots.add(item)
+            elif (
+                isinstance(item, Call)
+                and item.early
+                and all(self._is_set(place) for place in item.ins)
+            ):
+                self.set_calls.append((node, item))
             else:
                 calls.append((node, item))
+
+    def _is_set(self, place: Place) -> bool:
+        """Whether a place depends on parameters and constants alone."""
+        if isinstance(place, Temp):
+            return False
+        return place.node in self.is_set or place.node.op in ("param", "constant")

@@ -28,16 +28,18 @@ def in_float32(lowering: Lowering) -> Lowering:
 
 
 class Converted:
-    """A node and its twin, whose values in half types are float32 and live in scratch."""
+    """A node and its twin, whose values in half types are float32."""
 
     def __init__(self, node: Node, target: Target) -> None:
         self.node = node
         self.target = target
-        self.twins: dict[Value, Value] = {}
-        self.scratch: dict[Value, Value | Temp] = {}
-        inputs = tuple([self._twin(value) for value in node.inputs])
+        self.operands: dict[Value, Value] = {}
+        self.results: dict[Value, Value] = {}
+        # Where the kernels find the twins' values.
+        self.places: dict[Value, Value | Temp] = {}
+        inputs = tuple([self._operand(value) for value in node.inputs])
         self.twin = Node(node.graph, node.op, inputs, dict(node.attrs), node.name, node.site)
-        self.twin.outputs = tuple([self._twin(value) for value in node.outputs])
+        self.twin.outputs = tuple([self._result(value) for value in node.outputs])
 
     def lower(self, lowering: Lowering) -> list[Call | Alias]:
         """Convert, compute, convert back."""
@@ -47,39 +49,50 @@ class Converted:
         items: list[Call | Alias] = []
         for item in found:
             if isinstance(item, Call):
-                items.append(
-                    replace(item, outs=self._places(item.outs), ins=self._places(item.ins))
-                )
-            elif item.out in self.scratch and item.source in self.scratch:
-                self.scratch[item.out] = self.scratch[item.source]
+                outs, ins = self._placed(item.outs), self._placed(item.ins)
+                items.append(replace(item, outs=outs, ins=ins))
+            elif item.out in self.places:
+                self.places[item.out] = self.places[item.source]
             else:
                 items.append(item)
-        before = [self._cast(value, True) for value in dict.fromkeys(self.node.inputs)]
-        after = [self._cast(value, False) for value in self.node.outputs]
-        return [item for item in (*before, *items, *after) if item is not None]
+        before = [self._converted(value) for value in self.operands if value.size]
+        after = [self._stored(value) for value in self.results if value.size]
+        return [*before, *items, *after]
 
-    def _twin(self, value: Value) -> Value:
+    def _operand(self, value: Value) -> Value:
+        """The twin of an operand: what an astype of it would give."""
         if not is_half(value.dtype):
             return value
-        if value not in self.twins:
-            twin = Value(value.node, value.index, value.shape, FLOAT32, value.name)
-            self.twins[value] = twin
-            # What has no bytes stays as it is.
-            some = twin.size > 0
-            self.scratch[twin] = Temp(twin.nbytes, f"{value.label} as float32") if some else value
-        return self.twins[value]
+        if value not in self.operands:
+            site, name = self.node.site, f"{value.label}.float32"
+            astype = Node(value.graph, "astype", (value,), {"dtype": FLOAT32}, name, site)
+            twin = Value(astype, 0, value.shape, FLOAT32)
+            astype.outputs = (twin,)
+            self.operands[value] = twin
+            self.places[twin] = twin if value.size else value
+        return self.operands[value]
 
-    def _places(self, places: Sequence[Value | Temp]) -> tuple[Value | Temp, ...]:
+    def _result(self, value: Value) -> Value:
+        if not is_half(value.dtype):
+            return value
+        twin = Value(self.twin, value.index, value.shape, FLOAT32)
+        self.results[value] = twin
+        self.places[twin] = Temp(twin.nbytes, "sums in float32") if value.size else value
+        return twin
+
+    def _placed(self, places: Sequence[Value | Temp]) -> tuple[Value | Temp, ...]:
         return tuple(
-            [self.scratch.get(place, place) if isinstance(place, Value) else place
+            [self.places.get(place, place) if isinstance(place, Value) else place
              for place in places]
         )  # fmt: skip
 
-    def _cast(self, value: Value, before: bool) -> Call | None:
-        """The conversion of `value` into its scratch, or from it."""
-        if value not in self.twins or value.size == 0:
-            return None
-        home = self.scratch[self.twins[value]]
-        if before:
-            return cast_call(value, value.dtype, home, FLOAT32, value.shape, self.target)
+    def _converted(self, value: Value) -> Call:
+        """Bring an operand into float32: once for all runs where parameters alone decide it."""
+        twin = self.operands[value]
+        call = cast_call(value, value.dtype, twin, FLOAT32, value.shape, self.target)
+        return replace(call, early=True)
+
+    def _stored(self, value: Value) -> Call:
+        """Round a result to the type that it is stored in."""
+        home = self.places[self.results[value]]
         return cast_call(home, FLOAT32, value, value.dtype, value.shape, self.target)
