@@ -13,6 +13,7 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.numerics import convert
 from fastgraph.ir.types import BOOL, FLOAT32, FLOAT64, UNSIGNED, is_half, is_integer
 from fastgraph.lower.call import Temp
+from fastgraph.lower.cpu.kinds import KINDS
 
 __all__ = ["DENSE", "OPCODE", "Operand", "Program", "Step", "build", "suffix_of", "translate"]
 
@@ -75,11 +76,7 @@ OPCODE: dict[str, int] = {
     for position, name in enumerate(names)
 }
 
-_SUFFIX = {
-    "float32": "f32", "float64": "f64", "bool": "b8", "float16": "f16", "bfloat16": "bf16",
-    **{f"int{size}": f"i{size}" for size in (8, 16, 32, 64)},
-    **{f"uint{size}": f"u{size}" for size in (8, 16, 32, 64)},
-}  # fmt: skip
+_SUFFIX = {**KINDS, "bool": "b8", "float16": "f16", "bfloat16": "bf16"}
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 _LOGICAL = frozenset(("logical_and", "logical_or", "logical_not"))
 _SWAPPED = {"greater": "less", "greater_equal": "less_equal"}

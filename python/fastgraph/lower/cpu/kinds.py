@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 
-__all__ = ["kernel_kind"]
+__all__ = ["KINDS", "kernel_kind"]
 
 KINDS = {
     "float32": "f32", "float64": "f64",
