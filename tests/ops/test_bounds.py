@@ -43,6 +43,8 @@ def graph_of(shape: tuple[int, int]) -> fg.Graph:
     index = graph.input("index", (shape[0],), "int32")
     half, double = graph.input("half", shape, "float16"), graph.input("double", shape, "float64")
     byte = graph.input("byte", shape, "uint8")
+    heads, wide = x.reshape(1, 1, *shape), double.reshape(1, 1, *shape)
+    angles = x[:, : k // 2].reshape(1, shape[0], k // 2)
     for value in (
         half * half + 1, half @ half.T, ops.softmax(half), half[::-1], half.T, ops.max(half, 0),
         double * 2.0, double @ double.T, ops.layer_norm(double), ops.sum(double, 0), ops.exp(half),
@@ -54,6 +56,12 @@ def graph_of(shape: tuple[int, int]) -> fg.Graph:
         ops.mean(x), ops.gelu(x + 1) * x, x[::-1, ::-1], ops.concat([x, x], 1), x > 0, index * 2,
         ops.broadcast_to(x, (2, *shape)), ops.astype(x, "int64"), ops.where(x > 0, x, -x),
         ops.take(x, index, axis=0), ops.take(x, index, axis=0).T,
+        ops.attention(heads, heads, heads), ops.attention(heads, heads, heads, x[:, :1] > 0),
+        ops.attention(wide, wide, wide, is_causal=True), ops.cumulative_sum(x, 0, reverse=True),
+        ops.cumulative_sum(byte, 1), ops.top_k(x, min(k, 3))[0], ops.top_k(byte, 1, 0)[1],
+        ops.scatter_nd(x, index.reshape(-1, 1), x + 1), ops.grouped_matmul(x, b[None], index * 0),
+        ops.rotary_embedding(heads, angles, angles, rotary_embedding_dim=k // 2 * 2),
+        ops.take_along_axis(x, index.reshape(-1, 1) * 0, axis=1), ops.pad(x, 2, "reflect"),
     ):  # fmt: skip
         graph.output(value, f"y{len(graph.outputs)}")
     return graph

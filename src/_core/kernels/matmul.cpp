@@ -119,6 +119,7 @@ void run_group(const Matmul &mm, const Pass &pass, Tile &t, int64_t row, int64_t
       t.b += step * t.b_panel;
     }
     row += rows;
+    t.ahead = 0;
   }
 }
 
@@ -152,9 +153,13 @@ void run_tiles(const Matmul &mm, const Block &block) {
       for (int64_t column = block.column; column < block.columns_end;) {
         int64_t end = at_most(block.columns_end, column + group * PANEL);
         t.b_k = PANEL;
+        t.ahead = 0;
         if (mm.packed) {
           t.b = mm.w + column * mm.k + pass.k * PANEL;
           t.b_panel = mm.k * PANEL;
+          // A packed weight streams from memory: while the first rows meet these panels, the next
+          // ones are on their way.
+          t.ahead = (end - column) / PANEL * t.b_panel;
         } else if (in_place && column + PANEL <= mm.n) {
           end = at_most(end, mm.n / PANEL * PANEL);
           t.b = mm.w + column + pass.k * mm.w_k;

@@ -20,6 +20,7 @@ struct Tile {
   int64_t a_row, a_k;
   const float *b;
   int64_t b_k, b_panel;  // elements between rows, and between panels, of the second operand
+  int64_t ahead;         // elements from b to what the next tiles want: it is fetched meanwhile
   const float *init;
   int64_t init_row;  // 0: every row begins with the same values
   float *out;
@@ -71,9 +72,11 @@ typedef void (*TileFn)(const Tile &);
     const float *b = t.b;                                                                          \
     const int64_t a_k = t.a_k, b_k = t.b_k;                                                        \
     [[maybe_unused]] const int64_t b_panel = t.b_panel;                                            \
+    const int64_t ahead = t.ahead;                                                                 \
     int64_t a_at = 0;                                                                              \
     for (int64_t k = t.k; k > 0; --k) {                                                            \
       VECS(FG_LOAD_B, _)                                                                           \
+      __builtin_prefetch(b + ahead, 0, 2);                                                         \
       ROWS(FG_ROW_STEP, VECS)                                                                      \
       a_at += a_k;                                                                                 \
       b += b_k;                                                                                    \
