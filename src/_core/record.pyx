@@ -20,7 +20,7 @@ class Memory(NamedTuple):
     """A place that operands name.
 
     ``kind`` is one of ``arena``, ``input``, ``output``, ``param``, ``constant``, ``scalars``,
-    ``staging``, ``buffer``; ``nbytes`` is its size in bytes.
+    ``staging``, ``buffer``, ``faults``; ``nbytes`` is its size in bytes.
     """
 
     kind: str
@@ -171,7 +171,7 @@ class Foreign(NamedTuple):
 
 
 KINDS = frozenset(
-    ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer"))
+    ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer", "faults"))
 
 
 def accesses_of(node):

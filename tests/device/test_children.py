@@ -287,7 +287,7 @@ def test_a_child_keeps_its_owner(ctx):
     assert gone == [1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session(ctx):
     """A session on a device that models can be compiled for."""
     if "compiled_graphs" not in ctx.capabilities:
@@ -407,7 +407,7 @@ def test_models_that_cannot_be_children(ctx, session):
     x = ctx.create_buffer(2)
     with pytest.raises(fg.InputError, match=r"parameters \['w'\] .* no value"):
         fg.DeviceGraph.create(ctx, lambda b: b.add_child_graph(unset.graph, inputs=[x]))
-    with pytest.raises(fg.UnsupportedError, match="not CompiledGraph"):
+    with pytest.raises(fg.InputError, match=r"parameters \['w'\] .* no value"):
         fg.DeviceGraph.create(ctx, lambda b: b.add_child_graph(unset, inputs=[x]))
     handle = unset.graph
     handle.close()
@@ -475,3 +475,27 @@ def test_bad_data_inside_a_model_names_the_node(ctx, session):
         graph.run()
     ids.copy_from(np.array([1, 1], "i4"))
     assert graph.run()[0].tolist() == [[2, 3], [2, 3]]
+
+
+def test_bad_data_of_a_replay_is_told_by_whoever_waits(ctx, session):
+    if ctx.device == "cpu":
+        pytest.skip("there a replay has waited")
+    g = fg.Graph("lookup")
+    table = g.param("table", (3, 2), initial=np.zeros((3, 2), "f4"))
+    g.output(fg.ops.take(table, g.input("ids", (2,), "int32"), axis=0), "rows")
+    model = session.compile(g)
+    ids = ctx.to_device(np.array([0, 7], "i4"))
+
+    def build(b):
+        b.add_output(b.add_child_graph(model.graph, inputs=[ids]).outputs[0])
+
+    inner = fg.DeviceGraph.create(ctx, build)
+
+    def around(b):
+        b.add_child_graph(inner)
+
+    for graph in (inner, inner.clone(), fg.DeviceGraph.create(ctx, around)):
+        graph.replay()
+        with pytest.raises(fg.InputError, match=r"'lookup': node 'take' .*index out of range"):
+            ctx.synchronize()
+        ctx.synchronize()

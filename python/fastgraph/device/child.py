@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,9 @@ class Part(NamedTuple):
     named : bool
         Whether inputs may be given by name.
     isa : str or None
+    faults : dict of int to tuple of str
+        Memories of `own` in which a kernel leaves 1 + the number of the node that met bad data,
+        with what messages call each node.
     fixed : callable
         Makes of an argument in `works` what it is now, where a name stands for it.
     locate : callable
@@ -86,6 +90,7 @@ class Part(NamedTuple):
     scalars: Sequence[Port] = ()
     named: bool = False
     isa: str | None = None
+    faults: Mapping[int, tuple[str, ...]] = MappingProxyType({})
     fixed: Callable[[Any], Any] = lambda value: value
     locate: Callable[[Any], Where | None] = lambda value: None
 
@@ -123,6 +128,7 @@ def inline(part: Part, builder: DeviceGraphBuilder, inputs: Any, name: str) -> I
         )
     pieces: dict[int, tuple[Piece, ...]] = {}
     copies: list[Pending] = []
+    faults: list[tuple[Scratch, tuple[str, ...]]] = []
     written = list(_written(part))
     for port in part.scalars:
         place = _scalar(part, builder, port, given[port.name])
@@ -139,11 +145,13 @@ def inline(part: Part, builder: DeviceGraphBuilder, inputs: Any, name: str) -> I
         if number in part.own:
             scratch = Scratch((size,), BYTE, part.device, own=not part.own[number])
             pieces[number] = (Piece(0, size, builder._own(scratch)),)
+            if number in part.faults:
+                faults.append((scratch, part.faults[number]))
         elif number in part.bound:
             block, offset = part.bound[number]
             whole = buffer.view(block, offset, (size,), BYTE, part.device)
             pieces[number] = (Piece(0, size, whole),)
-    inlined = Inlined(tuple(part.nodes), (), pieces, copies, (), part.isa)
+    inlined = Inlined(tuple(part.nodes), (), pieces, copies, (), part.isa, tuple(faults))
     for number, (memory, offset) in part.aliases.items():
         place, at = inlined.find(memory, offset, part.sizes[number])
         whole = place_at(place, at, (part.sizes[number],), BYTE)

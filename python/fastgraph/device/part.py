@@ -75,6 +75,7 @@ def part_of(state: GraphState) -> Part:
         inputs,
         [Port(str(i), *place) for i, place in enumerate(state.outputs)],
         isa=state.isa,
+        faults=state.faults,
         fixed=fixed,
         locate=locate,
     )

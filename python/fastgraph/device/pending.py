@@ -156,7 +156,8 @@ class Inlined(NamedTuple):
     """The nodes of a child graph, and where each memory that they name lies in this one.
 
     ``copies`` fill the child's inputs before its nodes. ``isa`` is the instruction set that its
-    memory is laid out for, if it is for one.
+    memory is laid out for, if it is for one. In ``faults`` are words in which kernels leave which
+    node met bad data, each with what messages call the nodes.
     """
 
     nodes: tuple[RecordNode, ...]
@@ -165,6 +166,7 @@ class Inlined(NamedTuple):
     copies: list[Pending]
     outputs: tuple[Any, ...] = ()
     isa: str | None = None
+    faults: tuple[tuple[Scratch, tuple[str, ...]], ...] = ()
 
     def find(self, memory: int, start: int, nbytes: int) -> tuple[Any, int]:
         """Return the place of bytes of the child's, and the first of them in it."""

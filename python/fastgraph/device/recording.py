@@ -69,6 +69,7 @@ class Recorded(NamedTuple):
     twins: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]]
     arena: int | None
     isa: str | None
+    faults: dict[int, tuple[str, ...]]
 
 
 class _Memories:
@@ -110,9 +111,11 @@ def record(pendings: list[Pending], shared: Shared, unknown: bool) -> Recorded:
         offsets, total = _plan_scratch(pendings, planned, shared.outputs)
         arena_number = memories.add_private("arena", "scratch", total)
         located.update({key: (arena_number, offset) for key, offset in offsets.items()})
+    faults = {id(s): names for child in shared.children for s, names in child.faults}
     for scratch in shared.scratch.values():
         if scratch.own:
-            number = memories.add_private("buffer", "scratch", scratch.nbytes, scratch.block)
+            kind = "faults" if id(scratch) in faults else "buffer"
+            number = memories.add_private(kind, "scratch", scratch.nbytes, scratch.block)
             located[id(scratch)] = number, 0
     scalars = [scalar for scalar in named.values() if isinstance(scalar, Scalar)]
     if scalars:
@@ -140,6 +143,7 @@ def record(pendings: list[Pending], shared: Shared, unknown: bool) -> Recorded:
         [(*located[id(twin)], twin.shape, twin.dtype) for twin in shared.twins],
         arena_number,
         next((child.isa for child in shared.children if child.isa is not None), None),
+        {located[key][0]: names for key, names in faults.items()},
     )
 
 

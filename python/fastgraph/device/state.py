@@ -102,6 +102,7 @@ class GraphState(ABC):
         self.names = recorded.names
         self.arena = recorded.arena
         self.private = recorded.private
+        self.faults = recorded.faults
         # Of callers' memory only the bindings know: an update may let go of it.
         own = (place for place in recorded.places if not isinstance(place, Buffer | np.ndarray))
         self.places = [place for place in own if id(place) in recorded.located]
@@ -419,7 +420,11 @@ class GraphState(ABC):
         for memory, place in zip(record.memories, places, strict=True):
             if place is None:
                 title = self.settings.family.title
-                place = self.backend.allocate_for(memory.nbytes, memory.name, "of", title), 0
+                if memory.kind == "faults":
+                    block = self.backend.allocate_host(memory.nbytes)
+                else:
+                    block = self.backend.allocate_for(memory.nbytes, memory.name, "of", title)
+                place = block, 0
             blocks.append(place)
         return blocks
 

@@ -227,7 +227,7 @@ class CudaCode(Code):
             else:
                 nodes.append(node)
         own = {ARENA: True, program.fault_memory: False, **dict.fromkeys(program.outputs, False)}
-        return part_of(model, title, nodes, own, {})
+        return part_of(model, title, nodes, own, {}, program.fault_memory)
 
     @property
     def words(self) -> str:

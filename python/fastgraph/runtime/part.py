@@ -25,6 +25,7 @@ def part_of(
     nodes: Sequence[RecordNode],
     own: Mapping[int, bool],
     aliases: Mapping[int, tuple[int, int]],
+    fault_memory: int = -1,
 ) -> Part:
     """Return the nodes of a model over memory of the parent's, with the parameters set now.
 
@@ -36,6 +37,8 @@ def part_of(
     nodes : sequence of RecordNode
     own, aliases
         As `Part` has them.
+    fault_memory : int
+        Where kernels leave which node met bad data; -1 where the executable sees to that.
 
     Raises
     ------
@@ -76,7 +79,14 @@ def part_of(
             for name, dtype, offset, default in program.scalars
         ],
         named=True,
+        faults={fault_memory: tuple(_called(title, node) for node in nodes)}
+        if fault_memory >= 0
+        else {},
     )
+
+
+def _called(title: str, node: RecordNode) -> str:
+    return f"{title}: node {node.name!r} ({node.label or node.kind})"
 
 
 def _works(nodes: Sequence[RecordNode]) -> tuple[Work, ...]:

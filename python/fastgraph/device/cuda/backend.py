@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import cached_property
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -69,6 +70,7 @@ class CudaBackend(Backend):
         self.device = f"cuda:{ordinal}"
         self.loader = DeviceLoader(self.gpu, self.device)
         self.capabilities = CAPABILITIES
+        self._watched: WeakSet[CudaState] = WeakSet()
         if self.gpu.compute_capability >= (9, 0):
             self.capabilities |= {"clusters", "programmatic_edges"}
 
@@ -132,8 +134,14 @@ class CudaBackend(Backend):
         self.gpu.enable_peer_access(other.gpu)
 
     def raise_faults(self) -> None:
-        """Raise what a host function of a graph on the device raised, unless that was raised."""
+        """Raise what graphs on the device met, each once: their host functions, and bad data."""
         cuda_host.raise_faults(self.ordinal)
+        for state in list(self._watched):
+            state.raise_faults()
+
+    def watch(self, state: CudaState) -> None:
+        """Look at what `state` met whenever the device is waited for."""
+        self._watched.add(state)
 
     def capture(
         self, builder: Any, dependencies: tuple[Any, ...], keep: tuple[object, ...]

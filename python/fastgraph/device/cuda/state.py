@@ -16,6 +16,7 @@ from fastgraph._core.stream import Stream
 from fastgraph.device.libraries import Live
 from fastgraph.device.pending import Scalar, Where, Work
 from fastgraph.device.state import GraphState, Place, Version
+from fastgraph.errors import InputError
 
 if TYPE_CHECKING:
     from fastgraph.device.cuda.backend import CudaBackend
@@ -34,6 +35,8 @@ class CudaState(GraphState):
     _outs: list[Buffer] | None
     # Arrays of other libraries that copies which are enqueued read.
     _held: list[Buffer]
+    # Where kernels leave which node met bad data, and what messages call the nodes.
+    _words: list[tuple[_Array, tuple[str, ...]]]
     # Memory was bound once: what comes then is a clone.
     bound = False
     twins: list[Buffer]
@@ -79,6 +82,7 @@ class CudaState(GraphState):
         ]
         cuda_work.copy(stream, pairs)
         self.executable.wait(stream)
+        self.raise_faults()
         if out is None:
             return tuple(np.array(np.asarray(host)) for host in hosts)
         for place, host in zip(out, hosts, strict=True):
@@ -138,7 +142,21 @@ class CudaState(GraphState):
 
     def _attached(self, version: Version) -> dict[str, Any]:
         twins = [self._buffer(*place) for place in self.twin_places]
-        return {"_pinned": None, "_outs": None, "_held": [], "bound": True, "twins": twins}
+        words = []
+        for number, names in self.faults.items():
+            block, offset = version.blocks[number]
+            view = buffer.view(block, offset, (1,), np.dtype("u8"), self.context.device)
+            words.append((np.asarray(view), names))
+        if words:
+            self.gpu.watch(self)
+        return {
+            "_pinned": None,
+            "_outs": None,
+            "_held": [],
+            "_words": words,
+            "bound": True,
+            "twins": twins,
+        }
 
     def _begin(self, stream: Any) -> None:
         self.shared.last_use.before(stream)
@@ -175,6 +193,17 @@ class CudaState(GraphState):
     def _finish(self, stream: Any) -> None:
         self.executable.launch_held(stream)
         self.executable.wait()
+        self.raise_faults()
+
+    def raise_faults(self) -> None:
+        """Raise InputError where a node of a model met bad data in a run that is done, once."""
+        for word, names in self._words:
+            if number := int(word[0]):
+                word[0] = 0
+                raise InputError(
+                    f"{names[number - 1]} met an index out of range in a run of a graph that holds "
+                    "the model; what that run has left is not to be used"
+                )
 
     def _run_node(self, executable: CudaGraph, node: int) -> None:
         executable.run_subset([node], held=True)
