@@ -61,6 +61,7 @@ cdef class CudaRunner(Runner):
     cdef vector[cuda_port] outs
     cdef list in_blocks                  # of inputs on the device in the coming run, else None
     cdef list out_blocks
+    cdef bint lends                      # the executable keeps arrays of the caller's
     cdef list late                       # outputs to be copied after it: (index, Block, offset)
     cdef dict scalars                    # (memory, offset) → bytes, of the coming run
     cdef Py_ssize_t scalar_memory
@@ -75,7 +76,7 @@ cdef class CudaRunner(Runner):
         self.joins = False
         for i in range(self.outs.size()):
             self.outs[i].wanted = self.outs[i].home
-        if self.pending and (settle or self.graph.used.query()):
+        if settle and self.pending:
             settle_runs(self)
         return check_earlier(self)
 
@@ -160,8 +161,10 @@ cdef class CudaRunner(Runner):
             for i, block, offset in self.late:
                 copy_out(self, i, block, offset)
         finally:
-            self.scalars.clear()
-            self.late.clear()
+            if self.scalars:
+                self.scalars.clear()
+            if self.late:
+                self.late.clear()
         return 0
 
     cdef list run_timed(self):
@@ -184,6 +187,7 @@ cdef int bind_ports(CudaRunner self, vector[cuda_port] &ports, list blocks) exce
     cdef size_t i
     for i in range(ports.size()):
         if ports[i].wanted != ports[i].home:
+            self.lends = True
             block, offset = blocks[i]
             if ports[i].wanted == ports[i].bound:
                 lend(self.graph, ports[i].memory, block, offset, self.pending)
@@ -231,8 +235,10 @@ cdef int finish(CudaRunner self) except -1:
     cdef uint64_t number
     wait_for(self, self.graph.used)
     self.pending = False
-    let_go(self, self.ins, self.in_blocks)
-    let_go(self, self.outs, self.out_blocks)
+    if self.lends:
+        let_go(self, self.ins, self.in_blocks)
+        let_go(self, self.outs, self.out_blocks)
+        self.lends = False
     number = self.fault[0]
     if number:
         self.fault[0] = 0
@@ -294,7 +300,7 @@ cdef int copy_out(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset)
     if spec.nbytes:
         copy_async(context, &spec, self.on.handle)
         Stream_mark(self.on)
-        self.out_blocks[i] = (block, offset)
+        Bound_retire(self.graph, block)
     return 0
 
 
@@ -421,7 +427,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, Record recor
     cdef CudaRunner self = CudaRunner.__new__(CudaRunner)
     cdef cuda_port port
     self.device = device
-    self.own = self.on = stream
+    self.own = self.on = self.own_stream = stream
     self.record = record
     self.helpers = helpers
     self.blocks = blocks

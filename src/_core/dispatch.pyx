@@ -329,6 +329,13 @@ cdef class Engine:
 
     @property
     @cython.nonecheck(True)
+    def stream(self):
+        """Stream or None: where runs are put by default; None on cpu, which has no streams."""
+        check_open(self)
+        return self.runner.own_stream
+
+    @property
+    @cython.nonecheck(True)
     def arena_ptr(self):
         """int: address to which the offsets of `run_slots` are relative.
 

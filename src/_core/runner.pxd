@@ -12,6 +12,7 @@ cdef class Runner:
     cdef readonly Block outputs          # host-visible; what offsets of outputs are relative to
     cdef readonly bint release_gil       # other threads may go on during a run
     cdef readonly bint on_device         # arrays may lie in memory of a device
+    cdef readonly object own_stream      # where runs are put by default; None where there are none
 
     # All with the lock held. `start` comes first in each run; with `settle` nothing that was
     # enqueued earlier still reads what the host writes.
@@ -30,7 +31,7 @@ cdef class Runner:
     cdef int home(self) except -1
     # Put what is enqueued by the coming run on a stream of the device's.
     cdef int use(self, object stream) except -1
-    # That stream, or the model's own; None where there are none.
+    # That stream, or its own.
     cdef object stream(self)
     # Run and wait, or enqueue that.
     cdef int run(self) except -1

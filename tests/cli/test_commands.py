@@ -66,6 +66,18 @@ class TestDemo:
         assert "latency of one image, 2 threads" in out
         assert "ONNX Runtime is not installed" in out
 
+    @pytest.mark.cuda
+    def test_on_cuda(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Times of the fake driver would say nothing, and take long.
+        monkeypatch.setattr(demo, "measure", lambda calls, items, rounds: {})
+        monkeypatch.setattr(demo, "PROFILED_RUNS", 2)
+        assert main(["demo", "--device", "cuda"]) == 0
+        out = capsys.readouterr().out
+        assert re.search(r"^accuracy 0\.9[789]\d$", out, re.MULTILINE)
+        assert "latency of one image, fastgraph on cuda:0, others 1 thread\n" in out
+
     def test_a_peer_that_answers_otherwise_is_an_error(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -131,6 +131,17 @@ class CudaCode(Code):
         self.side = side
         self.target = target
 
+    def to_host(self, what: str, array: Any) -> Any:
+        """Return an array on the device as a copy on the host, once its library's work is done."""
+        if is_foreign(array):
+            try:
+                array = as_buffer(array, self.side.context.device, readonly=True)
+            except InputError as error:
+                raise InputError(f"{what}: {error}") from None
+        if isinstance(array, Buffer) and not array.host_visible:
+            return array.numpy()
+        return array
+
     def block_of(self, array: _Array) -> Block:
         """Return new memory of the device with the elements of an array."""
         block = self.allocate(array.nbytes)

@@ -143,11 +143,13 @@ class ParamSet:
     def check(self, arrays: Mapping[str, Any]) -> dict[Value, np.ndarray[Any, Any]]:
         """Return dense arrays by parameter, or raise InputError; nothing is kept."""
         checked = {}
+        setup = self.setup
         for name, array in arrays.items():
-            if name not in self.setup.by_name:
+            if name not in setup.by_name:
                 raise InputError(self._no_parameter(name))
-            value = self.setup.params[self.setup.by_name[name]]
-            found = as_array(f"parameter {name!r}", array, value.shape, value.dtype)
+            value = setup.params[setup.by_name[name]]
+            what = f"parameter {name!r}"
+            found = as_array(what, setup.code.to_host(what, array), value.shape, value.dtype)
             if found.dtype != value.dtype or found.shape != value.shape:
                 raise InputError(
                     f"parameter {name!r} was given {describe(found.shape, found.dtype)}; it is "

@@ -33,6 +33,10 @@ class Code(ABC):
 
     program: Program
 
+    def to_host(self, what: str, array: Any) -> Any:
+        """Return an array on the device as a copy on the host; others as they are."""
+        return array
+
     @abstractmethod
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""

@@ -238,6 +238,18 @@ def test_arrays_of_other_libraries(ctx, kind):
     assert y.numpy().tolist() == [4, 8, 12]
 
 
+def test_parameters_from_the_device(ctx):
+    model, x, wanted = affine_ready()
+    w = np.arange(12, dtype="f4").reshape(4, 3)
+    for kind in (lambda buffer: buffer, Dlpack, Interface):
+        model.set_param("w", np.zeros((4, 3), "f4"))
+        model.set_param("w", kind(ctx.to_device(w)))
+        np.testing.assert_allclose(model.run({"x": x})[0], wanted(x), rtol=1e-5)
+    with pytest.raises(fg.InputError, match=r"'w' was given float32\[3\]"):
+        model.set_param("w", ctx.create_buffer((3,)))
+    assert model.stream.device is ctx.stream.device
+
+
 def test_an_output_over_its_input_on_the_device(ctx):
     graph = fg.Graph("turned")
     x = graph.input("x", (1000,))
