@@ -24,7 +24,8 @@ import numpy as np
 import fastgraph as fg
 from bench.encoder import WORDS, encode, seeded_weights
 from bench.gpu.native import build_twin, environment, gpu_problem
-from bench.gpu.operators import ROUNDS, Clock, relative
+from bench.gpu.operator_cases import relative
+from bench.gpu.operators import ROUNDS, Clock
 from bench.machine import installed
 from examples import minilm
 

@@ -142,10 +142,7 @@ NODES = {
     "chain": ["softmax"] * 12,
     "residuals": ["fused_matmul", "rms_norm"] * 4,
     "diamond": ["softmax"] * 4 + ["region"],
-    "encoder": ["fused_matmul"] * 8
-    + ["layer_norm"] * 2
-    + ["region", "softmax"]
-    + ["transpose"] * 4,
+    "encoder": ["attention"] + ["fused_matmul"] * 4 + ["layer_norm"] * 2,
 }  # fmt: skip
 
 

@@ -150,5 +150,5 @@ def lower_fused_attention(node: Node, target: Target) -> list[Call | Alias]:
     temp = Temp(out.dtype.itemsize * words[-1] * parts, "attention tiles")
     return [
         Call(f"attention_{kind}", (out, temp), tuple(operands), words, parts, cost_ns,
-             flops=flops, nbytes=nbytes)
+             flops=flops, nbytes=nbytes, label="attention")
     ]  # fmt: skip
