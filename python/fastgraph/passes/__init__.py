@@ -83,9 +83,9 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     found = fold.run(found)
     found = dead.run(canonicalise.run(found))
     if fuse:
-        found = dead.run(attention.run(found))
+        found = joint.run(dead.run(attention.run(found)))
     if pack:
-        found = setprogram.run(joint.run(found) if fuse else found)
+        found = setprogram.run(found)
     if fuse:
         found = dead.run(views.run(found))
     found = dead.run(fuse_run(found, fuse=fuse))
