@@ -58,7 +58,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
         Without it each operator stays a node of its own: slower, and what fusion is checked by.
     pack : bool
         Whether weights are brought into panels for host kernels; without it products read them as
-        they are.
+        they are, but that those of a few rows want them as [N, K].
 
     Returns
     -------
@@ -77,15 +77,14 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     (['pack_weight'], ['fused_matmul'])
     >>> found = optimise(g, pack=False)
     >>> [node.op for node in found.set_nodes], [node.op for node in found.run_nodes]
-    ([], ['fused_matmul'])
+    (['transpose'], ['fused_matmul'])
     """
     found = dead.run(graph)
     found = fold.run(found)
     found = dead.run(canonicalise.run(found))
     if fuse:
         found = joint.run(dead.run(attention.run(found)))
-    if pack:
-        found = setprogram.run(found)
+    found = setprogram.run(found) if pack else setprogram.turn(found)
     if fuse:
         found = dead.run(views.run(found))
     found = dead.run(fuse_run(found, fuse=fuse))
