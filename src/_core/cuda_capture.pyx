@@ -14,10 +14,13 @@ from libc.stdint cimport uintptr_t
 from fastgraph._core.cuda_host cimport host_refuse
 from fastgraph._core.driver cimport (
     capture_begin, capture_end, graph_contents, graph_count_nodes, graph_destroy)
-from fastgraph._core.stream cimport CudaDevice, Stream, Stream_create
+from fastgraph._core.stream cimport CudaDevice, Stream, Stream_borrow, Stream_create
 
 from fastgraph._core.record import Foreign
 from fastgraph.errors import GraphError
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() nogil
 
 ATTEMPTS = 3
 SPOILT = (
@@ -92,12 +95,16 @@ cdef class Capture:
         return (<CapturedGraph> self.foreign.owner).node_count
 
     def __enter__(self):
+        cdef Stream stream
         if self.stream is not None or self.foreign is not None:
             raise GraphError("a capture is done once")
         host_refuse()
         take_turn()
         try:
-            self.stream = Stream_create(self.device, 0)
+            stream = Stream_create(self.device, 0)
+            # As a stream of another library, for it does what no other of ours does: it captures.
+            self.stream = Stream_borrow(self.device, stream.handle, stream)
+            self.stream.recorder = PyThread_get_thread_ident()
             capture_begin(self.device.context, self.stream.handle)
         except BaseException:
             self.stream = None
@@ -126,6 +133,7 @@ cdef class Capture:
         try:
             capture_end(self.device.context, self.stream.handle, &made)
         finally:
+            self.stream.recorder = 0
             self.stream = None
             give_turn()
         if not made:

@@ -21,7 +21,7 @@ from fastgraph._core.cuda_nodes cimport Maker, Places_create, blame
 from fastgraph._core.cuda_retired cimport Retired_add, Retired_clear, Retired_create
 from fastgraph._core.cuda_values cimport Values_create, Values_spend
 from fastgraph._core.driver cimport (
-    driver_idle, exec_launch, exec_upload, stream_capturing)
+    driver_check, driver_idle, exec_launch, exec_upload, stream_capturing)
 from fastgraph._core.executable cimport adopt
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
@@ -117,13 +117,13 @@ cdef class CudaGraph(Bound):
     # ---- launches
 
     cdef int replay(self) except -1:
+        CudaGraph_check_stream(self, self.stream)
         return CudaGraph_replay(self, self.stream)
 
     cdef int replay_values(self, dict values) except -1:
-        host_refuse()
-        GraphLock_take(self.lock)
+        CudaGraph_enter(self, False)
         try:
-            CudaGraph_check_open(self)
+            CudaGraph_check_stream(self, self.stream)
             HostFaults_raise(self.faults)
             Bound_return(self)
             Bound_store(self, values, True)
@@ -133,7 +133,7 @@ cdef class CudaGraph(Bound):
                 Values_spend(self.values)    # they were for this launch, whatever became of it
                 raise
         finally:
-            GraphLock_give(self.lock)
+            CudaGraph_leave(self, False)
 
     def replay_on(self, Stream stream not None):
         """Enqueue one run on `stream`, behind the last one wherever that was.
@@ -148,29 +148,36 @@ cdef class CudaGraph(Bound):
         CudaGraph_check_stream(self, stream)
         CudaGraph_replay(self, stream)
 
-    def launch_held(self, Stream stream=None):
-        """`replay_on` for work of `locked`."""
+    cdef int check_thread(self) except -1:
+        return host_refuse()             # who holds the lock may wait for the host function
+
+    def begin(self, Stream stream not None):
+        """Let what is put on `stream` next come behind the last run, or raise as `replay_on`.
+
+        For work of `locked`.
+        """
         self.check_held()
-        if stream is None:
-            stream = self.stream
-        else:
-            CudaGraph_check_stream(self, stream)
+        CudaGraph_check_stream(self, stream)
+        LastUse_before(self.last_use, stream)
+
+    def launch_held(self, Stream stream not None):
+        """`replay_on` for work of `locked`, once it has begun."""
+        self.check_held()
         CudaGraph_launch(self, stream)
 
     def upload(self, Stream stream=None):
         """Bring what the executable needs to the device, so that the first launch need not."""
         if stream is None:
             stream = self.stream
-        CudaGraph_check_stream(self, stream)
-        GraphLock_take(self.lock)
+        CudaGraph_enter(self, False)
         try:
-            CudaGraph_check_open(self)
+            CudaGraph_check_stream(self, stream)
             LastUse_before(self.last_use, stream)
             exec_upload(self.context, self.executable, stream.handle)
             Stream_mark(stream)
             self.used = stream
         finally:
-            GraphLock_give(self.lock)
+            CudaGraph_leave(self, False)
 
     def wait(self, Stream stream=None):
         """Wait until the last run is done; raises what a host function of it raised.
@@ -193,6 +200,7 @@ cdef class CudaGraph(Bound):
         """Wait for the last run and free the executable; again and again."""
         if not self.executable:
             return
+        host_refuse()
         GraphLock_take(self.lock)
         try:
             CudaGraph_settle(self)
@@ -525,6 +533,7 @@ cdef int CudaGraph_check_stream(CudaGraph self, Stream stream) except -1:
 cdef int CudaGraph_enter(CudaGraph self, bint held) except -1:
     """Take the lock, or check that this thread has it."""
     host_refuse()
+    driver_check(self.context)           # not every change asks the driver at once
     if not held:
         GraphLock_take(self.lock)
     elif not GraphLock_is_mine(self.lock):

@@ -13,7 +13,6 @@ cdef class HostCall:
     cdef readonly object function
     cdef object node                         # the record's, for messages
     cdef HostFaults faults
-    cdef bint counted
 
 cdef HostCall HostCall_create(object node, HostFaults faults)
 

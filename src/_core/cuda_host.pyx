@@ -72,14 +72,13 @@ cdef class HostCall:
     """A function without arguments, and where its exception goes."""
 
     def __cinit__(self):
-        self.counted = False
+        host_functions_add(1)
 
     def __init__(self):
         raise TypeError("made by a graph")
 
     def __dealloc__(self):
-        if self.counted:
-            host_functions_add(-1)
+        host_functions_add(-1)
 
 
 cdef HostCall HostCall_create(object node, HostFaults faults):
@@ -92,8 +91,6 @@ cdef HostCall HostCall_create(object node, HostFaults faults):
     self.function = node.call.function
     self.node = node
     self.faults = faults
-    self.counted = True
-    host_functions_add(1)
     return self
 
 

@@ -8,10 +8,10 @@ from libc.stdint cimport uint8_t, uintptr_t
 
 from fastgraph._core.counters cimport MODULES, counters_add
 from fastgraph._core.driver cimport (
-    function_attribute, function_name, function_parameter, function_residency,
+    driver_idle, function_attribute, function_name, function_parameter, function_residency,
     function_set_attribute, kernel_function, module_function, module_global, module_load,
     module_unload)
-from fastgraph._core.stream cimport CudaDevice
+from fastgraph._core.stream cimport CudaDevice, devices_drain
 
 from fastgraph.errors import FastGraphWarning
 
@@ -59,7 +59,9 @@ cdef class Module:
         counters_add(MODULES, -1)
         context = self.device.context
         try:
-            # The driver waits for work that runs the code, and that may want the GIL.
+            # Work that runs the code may be under way, and may want the GIL.
+            if not driver_idle(context):
+                devices_drain(self.device)
             with nogil:
                 module_unload(context, self.module)
         except Exception as error:

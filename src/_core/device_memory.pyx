@@ -17,14 +17,15 @@ from fastgraph._core.counters cimport BLOCKS, DEVICE_BYTES, PINNED_BYTES, counte
 from fastgraph._core.dlpack cimport DL_CPU, DL_CUDA, DL_CUDA_HOST, dlpack_capsule
 from fastgraph._core.driver cimport (
     copy_async, copy_spec, driver_idle, driver_is_poisoned, event_record, host_allocate, host_free,
-    memory_allocate, memory_free, pointer_kind, set_async, set_spec, stream_create, stream_destroy)
+    memory_allocate, memory_free, pointer_kind, set_async, set_spec, stream_create, stream_destroy,
+    stream_query)
 from fastgraph._core.pool cimport pool_nap
 from fastgraph._core.stream cimport (
-    CudaDevice, CudaDevice_drain, CudaDevice_event, CudaDevice_give, CudaDevice_order, Stream,
+    CudaDevice, CudaDevice_event, CudaDevice_give, CudaDevice_order, Stream, devices_drain,
     devices_wait)
 from fastgraph._core.waiting cimport settle, wait_event
 
-from fastgraph.errors import DriverError, FastGraphWarning, InputError
+from fastgraph.errors import ContextPoisonedError, DriverError, FastGraphWarning, InputError
 
 cdef size_t PIECE_BYTES = 1 << 20
 cdef size_t LEAST_SLOT = 1 << 16
@@ -142,7 +143,7 @@ cdef int release(CudaDevice device, uintptr_t ptr, bint pinned) noexcept:
             return 0
         # Without the GIL, here and in the driver: it waits for work under way, and a Python
         # function that this work calls would wait for the GIL for ever.
-        CudaDevice_drain(device)
+        devices_drain(device)
         with nogil:
             if pinned:
                 host_free(context, ptr)
@@ -281,6 +282,8 @@ cdef class Staging:
                 try:
                     if self.slots[i].pending and not driver_idle(self.device.context):
                         settle(self.device.context, self.slots[i].event)
+                except ContextPoisonedError:
+                    pass                 # the next caller is told
                 except Exception as error:
                     warnings.warn(f"staging: {error}", FastGraphWarning, stacklevel=1)
                 release(self.device, self.slots[i].ptr, True)
@@ -476,11 +479,17 @@ cdef int Transfer_end(Transfer self) except -1:
     cdef uintptr_t event
     if driver_is_poisoned(device.context):
         return 0                         # the error that told it is on its way
-    event = CudaDevice_event(device)
     try:
-        event_record(device.context, event, self.stream)
-        settle(device.context, event)
+        event = CudaDevice_event(device)
+        try:
+            event_record(device.context, event, self.stream)
+            settle(device.context, event)
+        finally:
+            CudaDevice_give(device, event)
+    except DriverError as error:
+        if error.code != NOT_PERMITTED:  # in a host function nothing of it was enqueued
+            while not stream_query(device.context, self.stream):
+                pool_nap()
         Transfer_put(self)
-    finally:
-        CudaDevice_give(device, event)
-    return 0
+        raise
+    return Transfer_put(self)

@@ -9,8 +9,8 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 # The verbs of the process, devices, memory, streams, events and modules are declared and explained
 # there; everyone but `driver` takes them from here.
 from fastgraph._core.driver_base cimport (
-    host_call, context_memory, context_priorities, context_retain, device_attribute,
-    device_bytes, device_count, device_name, driver_check, driver_idle, driver_is_poisoned,
+    host_call, context_memory, context_priorities, context_retain, device_bytes, device_count,
+    device_name, driver_check, driver_idle, driver_is_poisoned,
     driver_lost, driver_start, driver_version, event_create, event_destroy, event_elapsed,
     event_query, event_record, function_attribute, function_name, function_parameter,
     function_residency,
@@ -22,6 +22,11 @@ from fastgraph._core.driver_base cimport (
 
 # A device in numbers, by the driver's names in lower case.
 cdef dict device_attributes(int ordinal)
+
+
+cdef enum:
+    # Streams up to this one are the driver's own, of the calling thread's current context.
+    LAST_BUILTIN = 2
 
 
 cdef enum condition_kind:

@@ -372,13 +372,15 @@ cdef int graph_count_nodes(uintptr_t graph, size_t *count) except -1 nogil:
     return check(cu.cuGraphGetNodes(<cu.CUgraph> graph, NULL, count), 0, "counting nodes")
 
 
-cdef bint is_pageable(cu.CUmemorytype kind, const void *ptr) except -1 nogil:
+cdef bint is_pageable(cu.CUmemorytype kind, const void *host,
+                      cu.CUdeviceptr unified) except -1 nogil:
     """Whether one side of a copy lies in memory that the driver does not know."""
     cdef unsigned int found = 0
-    if kind != cu.CU_MEMORYTYPE_HOST:
+    if kind == cu.CU_MEMORYTYPE_HOST:
+        unified = <cu.CUdeviceptr> <uintptr_t> host
+    elif kind != cu.CU_MEMORYTYPE_UNIFIED:
         return False
-    result = cu.cuPointerGetAttribute(&found, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                      <cu.CUdeviceptr> <uintptr_t> ptr)
+    result = cu.cuPointerGetAttribute(&found, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, unified)
     return result != cu.CUDA_SUCCESS or found == 0
 
 
@@ -404,8 +406,8 @@ cdef int graph_contents(uintptr_t graph, bint *forbidden, bint *conditional) exc
                 graph_contents(<uintptr_t> child, forbidden, conditional)
             elif kind == cu.CU_GRAPH_NODE_TYPE_MEMCPY:
                 check(cu.cuGraphMemcpyNodeGetParams(nodes[i], &copy), 0, "looking at a copy")
-                if (is_pageable(copy.srcMemoryType, copy.srcHost)
-                        or is_pageable(copy.dstMemoryType, copy.dstHost)):
+                if (is_pageable(copy.srcMemoryType, copy.srcHost, copy.srcDevice)
+                        or is_pageable(copy.dstMemoryType, copy.dstHost, copy.dstDevice)):
                     forbidden[0] = True
             elif kind not in (cu.CU_GRAPH_NODE_TYPE_KERNEL, cu.CU_GRAPH_NODE_TYPE_MEMSET,
                               cu.CU_GRAPH_NODE_TYPE_EMPTY):
@@ -442,7 +444,12 @@ cdef int exec_upload(uintptr_t context, uintptr_t exec_, uintptr_t stream) excep
 
 
 cdef int exec_launch(uintptr_t context, uintptr_t exec_, uintptr_t stream) except -1 nogil:
-    driver_check(context)                # a launch needs no current context
+    cdef Scope scope
+    # A launch needs no current context, but the driver's own streams are those of the current one.
+    if stream <= LAST_BUILTIN:
+        enter(&scope, context)
+    else:
+        driver_check(context)
     return check(cu.cuGraphLaunch(<cu.CUgraphExec> exec_, <cu.CUstream> stream), context,
                  "launching a graph")
 

@@ -7,6 +7,8 @@ cdef class Executable:
     cdef readonly bint active            # inside `replay` or `run_with`
 
     cdef int replay(self) except -1
+    # Raises where this thread must not wait for the lock.
+    cdef int check_thread(self) except -1
     # The same with values of scalars, by memory and offset, for this run alone.
     cdef int replay_values(self, dict values) except -1
 

@@ -42,8 +42,12 @@ cdef class Executable:
         """`replay` with these values of scalars in this run."""
         raise NotImplementedError
 
+    cdef int check_thread(self) except -1:
+        return 0
+
     def locked(self, work, *args):
         """Return ``work(*args)``, called while no run is under way and none can begin."""
+        self.check_thread()
         GraphLock_take(self.lock)
         try:
             return work(*args)

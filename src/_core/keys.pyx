@@ -338,7 +338,9 @@ cdef class KeyWriter:
             self.data[self.size] = b"d"
             self.data[self.size + 1] = dtype.kind
             self.data[self.size + 2] = <unsigned char> dtype.itemsize
-            self.data[self.size + 3] = b"=" if dtype.byteorder == b"|" else dtype.byteorder
+            # The machine's own order is one, said ("<f4") or not.
+            self.data[self.size + 3] = (b"=" if cnp.PyDataType_ISNOTSWAPPED(dtype)
+                                        else dtype.byteorder)
             self.size += 4
         else:
             if len(_dtypes) >= MAX_DTYPES:

@@ -25,6 +25,7 @@ cdef class Stream:
     cdef uint64_t marks                      # launches so far
     cdef uint64_t seen                       # so many of them are known to be done
     cdef readonly Py_ssize_t unobserved      # the difference
+    cdef unsigned long recorder              # the thread that captures it for a graph of ours, or 0
     # Not weakly referable: a callback could take a dying one out of the list of its device.
     cdef void *before
     cdef void *after
@@ -51,7 +52,7 @@ cdef int CudaDevice_order(CudaDevice self, uintptr_t handle) except -1
 # Wait for the unobserved work of ours on this device, and of others', which may reach it.
 cdef int devices_wait(CudaDevice self) except -1
 # Wait for it whatever signals come, for a destructor; nobody has seen it done then.
-cdef int CudaDevice_drain(CudaDevice self) except -1
+cdef int devices_drain(CudaDevice self) except -1
 
 cdef Stream Stream_create(CudaDevice device, int priority)
 cdef Stream Stream_borrow(CudaDevice device, uintptr_t handle, object owner)

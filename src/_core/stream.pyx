@@ -8,18 +8,22 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 
 from fastgraph._core.counters cimport EVENTS, STREAMS, counters_add
 from fastgraph._core.driver cimport (
-    context_memory, context_priorities, context_retain, device_attributes, device_name,
-    driver_check, driver_idle, driver_is_poisoned, driver_start, event_create, event_destroy,
-    event_elapsed, event_query, event_record, peer_enable, peer_possible, stream_capturing,
-    stream_context, stream_create, stream_destroy, stream_query, stream_wait_event)
+    LAST_BUILTIN, context_memory, context_priorities, context_retain, device_attributes,
+    device_name, driver_check, driver_idle, driver_is_poisoned, driver_start, event_create,
+    event_destroy, event_elapsed, event_query, event_record, peer_enable, peer_possible,
+    stream_capturing, stream_context, stream_create, stream_destroy, stream_query,
+    stream_wait_event)
 from fastgraph._core.waiting cimport settle, wait_event
 
 from fastgraph._core.checks import check_handle, handle_of
-from fastgraph.errors import FastGraphWarning, GraphError, InputError, UnsupportedError
+from fastgraph.errors import (
+    ContextPoisonedError, FastGraphWarning, GraphError, InputError, UnsupportedError)
 
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() nogil
 
-# Streams that the driver makes; which context they are of depends on the calling thread.
-cdef uintptr_t LAST_BUILTIN = 2
+# Of an event that was recorded in a capture.
+cdef uint64_t CAPTURED = 0xffffffffffffffff
 
 cdef dict _devices = {}
 cdef Py_ssize_t _host_functions = 0
@@ -170,11 +174,17 @@ cdef int CudaDevice_forget(CudaDevice self, uintptr_t event) except -1:
 
 
 cdef list CudaDevice_pending(CudaDevice self):
-    """The streams with unobserved work, kept alive."""
+    """The streams with unobserved work, kept alive.
+
+    What another thread records is nothing that this one could wait for.
+    """
     cdef list streams = []
     cdef void *at = self.first
+    cdef unsigned long recorder
     while at != NULL:
-        streams.append(<Stream> at)
+        recorder = (<Stream> at).recorder
+        if recorder == 0 or recorder == PyThread_get_thread_ident():
+            streams.append(<Stream> at)
         at = (<Stream> at).after
     return streams
 
@@ -208,9 +218,21 @@ cdef int CudaDevice_wait(CudaDevice self) except -1:
 cdef int devices_wait(CudaDevice self) except -1:
     cdef CudaDevice other
     CudaDevice_wait(self)
-    for other in _devices.values():      # another device may have copied to this one, or from it
+    # Another device may have copied to this one, or from it.
+    for other in list(_devices.values()):
         if other is not self and other.first != NULL and not other.poisoned:
             CudaDevice_wait(other)
+    return 0
+
+
+cdef int devices_drain(CudaDevice self) except -1:
+    cdef CudaDevice other
+    for other in list(_devices.values()):
+        if other is self or (other.first != NULL and not other.poisoned):
+            try:
+                CudaDevice_drain(other)
+            except ContextPoisonedError:
+                pass                     # nothing runs there any more; the next caller is told
     return 0
 
 
@@ -277,6 +299,7 @@ cdef class Stream:
 
     def __cinit__(self):
         self.handle = 0
+        self.recorder = 0
         self.before = self.after = NULL
 
     def __init__(self, CudaDevice device not None, priority=0):
@@ -305,6 +328,8 @@ cdef class Stream:
                 # Another thread may be inside the driver, and what it waits for may want the GIL.
                 with nogil:
                     stream_destroy(context, handle)
+        except ContextPoisonedError:
+            pass                         # the next caller is told
         except Exception as error:
             warnings.warn(f"a stream was not destroyed: {error}", FastGraphWarning, stacklevel=1)
 
@@ -522,7 +547,8 @@ cdef int Stream_leave(Stream self) except -1:
     cdef uintptr_t event
     cdef size_t i = 0
     Stream_unlink(self)
-    if driver_idle(device.context):
+    # In a capture an event would be recorded, not put there: nobody could ever wait for it.
+    if driver_idle(device.context) or stream_capturing(device.context, self.handle):
         return 0
     # What is done meanwhile is let go, so that the list stays short.
     while i < device.left.size():
@@ -678,9 +704,11 @@ cdef class Event:
         cdef Stream on = self.home if stream is None else as_stream(stream, self.device)
         if on is None:
             raise InputError("the event was made without a stream: record(stream) needs one")
+        # Looking at an event of a capture would spoil that; only other streams can wait for it.
+        captured = on.owner is not None and stream_capturing(on.device.context, on.handle)
         Stream_enqueue(on, self.handle, True)
         self.stream = on
-        self.marks = on.marks
+        self.marks = CAPTURED if captured else on.marks
 
     def query(self):
         """Return whether the event is there; GraphError where it was never recorded."""
@@ -733,6 +761,9 @@ cdef class Event:
 cdef int Event_check(Event self) except -1:
     if self.stream is None:
         raise GraphError("the event was never recorded")
+    if self.marks == CAPTURED:
+        raise GraphError(f"the event was recorded while {self.stream!r} was being captured: there "
+                         "is nothing to wait for")
     return 0
 
 

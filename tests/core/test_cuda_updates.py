@@ -225,7 +225,7 @@ def test_what_launches_may_need_does_not_pile_up_where_nobody_waits(bench):
             graph.take(record, [block])
             graph.replay_on(bench.stream)
             # Each launch that passes leaves another one in the stream, which is never idle.
-            bench.fake.step(2)
+            bench.fake.take(2)
             assert not graph.idle
         alive = sum(ref() is not None for ref in gone)
     assert alive < 300

@@ -36,6 +36,7 @@ faults.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ class Fake:
         self.path = path
         # By its name alone the library is found by whoever asks for the driver after us.
         self.cuda = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        for name in ("fake_calls", "fake_live", "fake_kernels_run"):
+        for name in ("fake_calls", "fake_live", "fake_kernels_run", "fake_steps_left"):
             getattr(self.cuda, name).restype = ctypes.c_long
 
     @contextmanager
@@ -76,6 +77,18 @@ class Fake:
     def step(self, count: int = 1) -> None:
         """While held: let `count` jobs of streams or nodes of graphs pass."""
         self.cuda.fake_step(ctypes.c_long(count))
+
+    def take(self, count: int = 1) -> None:
+        """Like `step`, and return when the last of them has begun; so many must be there."""
+        self.step(count)
+        while self.cuda.fake_steps_left():
+            time.sleep(0)
+
+    def wait_for_polls(self, count: int = 100) -> None:
+        """Return once events were asked for so often from now on: somebody waits for one."""
+        goal = self.calls("cuEventQuery") + count
+        while self.calls("cuEventQuery") < goal:
+            time.sleep(0)
 
     def seed(self, value: int) -> None:
         """Choose the order of unordered nodes; 0 is the order of adding."""

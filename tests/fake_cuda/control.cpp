@@ -18,6 +18,12 @@ EXPORT void fake_step(long count) {
   state().changed.notify_all();
 }
 
+// How many of those have not passed yet.
+EXPORT long fake_steps_left() {
+  Lock lock(state().mutex);
+  return state().permits;
+}
+
 EXPORT void fake_seed(uint64_t seed) {
   Lock lock(state().mutex);
   state().seed = seed;

@@ -29,6 +29,22 @@ KERNEL(linger, 8) {
   nanosleep(&t, 0);
 }
 
+/* Waits until so many are there, or for its time; the slot tells how many there were. */
+KERNEL(gather_up, 8, 8, 4, 8) {
+  uint32_t *counter = *(uint32_t **)args[0], *slot = *(uint32_t **)args[1], need, there;
+  uint64_t ns, waited = 0;
+  const struct timespec nap = {0, 100000};
+  (void)dims;
+  memcpy(&need, args[2], sizeof need);
+  memcpy(&ns, args[3], sizeof ns);
+  __atomic_add_fetch(counter, 1, __ATOMIC_SEQ_CST);
+  while ((there = __atomic_load_n(counter, __ATOMIC_SEQ_CST)) < need && waited < ns) {
+    nanosleep(&nap, 0);
+    waited += 100000;
+  }
+  *slot = there;
+}
+
 KERNEL(wild, 8) {
   (void)dims;
   pointer(args, 0)[1ull << 44] = 1.0f;

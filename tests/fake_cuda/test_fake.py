@@ -167,6 +167,7 @@ def test_memory_of_another_device_needs_peer_access(bench):
     d = bench.d
     other = d.cuDevicePrimaryCtxRetain(1)
     assert d.cuDeviceCanAccessPeer(0, 1) == d.cuDeviceCanAccessPeer(1, 0) == 1
+    d.code.cuCtxDisablePeerAccess(other)  # that other tests of this process may have enabled
     d.cuCtxPushCurrent(other)
     far = int(d.cuMemAlloc(4096))
     d.cuMemsetD8(far, 0, 4096)

@@ -233,5 +233,7 @@ def bind_arguments(
         if isinstance(found, np.ndarray):
             raise InputError(f"{where}: a buffer is needed, not a host array; copy it to one")
         bound.append(Bound("pointer", len(accesses)))
-        accesses.append(Access(found, reads, writes))
+        # Bytes of unknown type say nothing of what the kernel does with an address in them.
+        known = said is not None or not parameter.is_opaque
+        accesses.append(Access(found, reads, writes, known))
     return tuple(accesses), tuple(bound)

@@ -143,6 +143,10 @@ class Backend(ABC):
     def create_event(self, stream: Any) -> Any:
         """Return a new event that takes the time, by default on a context's stream."""
 
+    def copy_sides(self, dst: Any, src: Any) -> tuple[Any, Any]:
+        """Return the sides of a copy, a buffer of a peer as one that this device takes."""
+        return dst, src
+
     @abstractmethod
     def copy(self, dst: Any, src: Any, stream: Any) -> None:
         """Copy between checked buffers and dense arrays of equal size."""

@@ -172,6 +172,8 @@ class DeviceGraphBuilder(Gatherer):
     ) -> Node:
         """Add a copy between buffers, or between a buffer and a dense host array.
 
+        One of two buffers may be another GPU's.
+
         Raises
         ------
         InputError
@@ -191,7 +193,7 @@ class DeviceGraphBuilder(Gatherer):
         array([1., 2.], dtype=float32)
         """
         self._check_open()
-        work = copy_work(self._place, dst, src)
+        work = copy_work(self._place, *self.context._backend.copy_sides(dst, src))
         if self._in_body:
             check_in_body(work)
         return self._add(name, work, dependencies)

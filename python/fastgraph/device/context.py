@@ -327,6 +327,9 @@ class DeviceContext:
         With an array of another library on a GPU the copy comes after what is on the stream of
         that library, and before what is put there later.
 
+        One of two buffers may be another GPU's; work on that one's streams is not waited for, see
+        `wait_for`.
+
         Raises
         ------
         InputError
@@ -341,6 +344,7 @@ class DeviceContext:
         >>> x.numpy()
         array([0., 1., 1., 0.], dtype=float32)
         """
+        dst, src = self._backend.copy_sides(dst, src)
         target = self._place(dst, "copy writes to", True)
         source = self._source(src, "copy reads from")
         if target.shape != source.shape or target.dtype != source.dtype:

@@ -105,6 +105,8 @@ def _check_family(state: GraphState, node: Node) -> None:
 
 
 def _make(state: GraphState, kind: str, place: PlaceMaker, spec: dict[str, Any]) -> Work:
+    if kind == "copy":
+        spec["dst"], spec["src"] = state.backend.copy_sides(spec["dst"], spec["src"])
     if kind != "function":
         return MAKERS[kind](place, **spec)
     f, args = spec.pop("f"), spec.pop("args")

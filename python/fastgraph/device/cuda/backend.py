@@ -9,7 +9,14 @@ from weakref import WeakSet
 
 import numpy as np
 
-from fastgraph._core import cuda_capture, cuda_host, cuda_module, cuda_work, device_memory
+from fastgraph._core import (
+    buffer,
+    cuda_capture,
+    cuda_host,
+    cuda_module,
+    cuda_work,
+    device_memory,
+)
 from fastgraph._core import stream as streams
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.device_memory import Staging
@@ -156,6 +163,20 @@ class CudaBackend(Backend):
     def capture_turn(self) -> cuda_capture.Turn:
         """Return a context in which no other capture of this process is under way."""
         return cuda_capture.Turn()
+
+    def copy_sides(self, dst: Any, src: Any) -> tuple[Any, Any]:
+        """Return the sides of a copy; one of them may be a buffer of another GPU."""
+        if getattr(src, "device", None) == self.device:
+            return self._near(dst), src
+        if getattr(dst, "device", None) == self.device:
+            return dst, self._near(src)
+        return dst, src
+
+    def _near(self, value: Any) -> Any:
+        # The memory itself tells the driver whose it is.
+        if isinstance(value, Buffer) and value.device.startswith("cuda:"):
+            return buffer.view(value.block, value.offset, value.shape, value.dtype, self.device)
+        return value
 
     def copy(self, dst: Any, src: Any, stream: Any) -> None:
         """Copy between checked places: waits where the destination is a host array."""

@@ -159,7 +159,7 @@ class CudaState(GraphState):
         }
 
     def _begin(self, stream: Any) -> None:
-        self.shared.last_use.before(stream)
+        self.executable.begin(stream)
 
     def _fill(self, arrays: list[Any], stream: Any) -> None:
         hosted: list[tuple[Buffer, _Array]] = []
