@@ -392,6 +392,8 @@ cdef int graph_contents(uintptr_t graph, bint *forbidden, bint *conditional) exc
     cdef cu.CUgraph child
     cdef cu.CUDA_MEMCPY3D copy
     graph_count_nodes(graph, &count)
+    if count == 0:
+        return 0                         # the driver refuses to list none
     nodes = <cu.CUgraphNode *> malloc((count + 1) * sizeof(cu.CUgraphNode))
     if nodes == NULL:
         raise OutOfMemoryError(f"the host has no room for {count} nodes")

@@ -19,6 +19,7 @@ template <class Item>
 CUresult hand_out(const std::vector<Item> &found, Item *out, size_t *count) {
   if (!count) return CUDA_ERROR_INVALID_VALUE;
   if (out) {
+    if (!*count) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < *count; ++i) out[i] = i < found.size() ? found[i] : Item{};
     *count = std::min(*count, found.size());
   } else {

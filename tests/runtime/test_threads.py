@@ -15,6 +15,7 @@ import pytest
 
 import fastgraph as fg
 from fastgraph._core import counters
+from tests.conftest import FAKE
 from tests.runtime import models
 from tests.runtime.models import compiled, data_for, ready
 
@@ -88,10 +89,11 @@ def test_clones_by_threads_at_once():
 def test_two_runs_overlap(device):
     """Runs on clones do not wait for each other: here both must be under way to end."""
     graph = fg.Graph("long")
-    n = 512 if device == "cpu" else 128
+    # The fake driver is slow enough with little.
+    n, times = {"cpu": (512, 40), "cuda": (2048, 40) if FAKE is None else (128, 2)}[device]
     x = graph.input("x", (n, n))
     y = x
-    for _ in range(40 if device == "cpu" else 2):
+    for _ in range(times):
         y = y @ x
     graph.output(y, "y")
     one = compiled(graph, release_gil=True)

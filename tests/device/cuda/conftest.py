@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,19 @@ def more(more_image: bytes | str) -> SimpleNamespace:
     return SimpleNamespace(
         **{name: load(more_image, name, text) for name, text in MORE_SIGNATURES.items()}
     )
+
+
+@pytest.fixture
+def load_untyped(more_image: bytes | str) -> Callable[[fg.DeviceContext, str], Any]:
+    """Load one of those kernels from an image, which tells the sizes of its parameters alone."""
+
+    def load(ctx: fg.DeviceContext, name: str) -> Any:
+        image = more_image
+        if isinstance(image, str):
+            image = compiling.compile_source(image, name, ctx._backend.loader.arch).image
+        return ctx.load_function(image, name)
+
+    return load
 
 
 @pytest.fixture(scope="session")

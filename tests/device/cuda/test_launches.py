@@ -239,10 +239,9 @@ def test_constant_memory(ctx, more, kernels):
             fg.DeviceGraph.create(ctx, lambda b, bad=bad: build(b, constant_memory=bad))
 
 
-def test_only_sizes_are_known(ctx, more_image, kernels):
+def test_only_sizes_are_known(ctx, load_untyped):
     """Python's numbers say no size; NumPy's are taken if it fits."""
-    load = ctx.compile_function if conftest.FAKE is None else ctx.load_function
-    linger = load(more_image, "linger")
+    linger = load_untyped(ctx, "linger")
     for bad in (1, 1.0, True, np.int32(1), np.uint8(1)):
         with pytest.raises(fg.InputError, match="argument 0"):
             ctx.launch(linger, bad)
@@ -254,9 +253,8 @@ def test_only_sizes_are_known(ctx, more_image, kernels):
             ctx.launch(linger, *args)
 
 
-def test_pointers_of_unknown_use_may_be_written(ctx, more_image, kernels):
-    load = ctx.compile_function if conftest.FAKE is None else ctx.load_function
-    take = load(more_image, "take_number")
+def test_pointers_of_unknown_use_may_be_written(ctx, load_untyped):
+    take = load_untyped(ctx, "take_number")
     x = ctx.create_buffer(4, "uint32")
 
     def build(b, **options):

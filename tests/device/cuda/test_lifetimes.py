@@ -177,7 +177,8 @@ def test_handles_and_clones(ctx, kernels):
 def test_code_goes_with_the_last_that_needs_it(ctx, more_image):
     load = ctx.compile_function if conftest.FAKE is None else ctx.load_function
     # An image of its own: the same bytes are loaded once.
-    image = more_image + ("\n// apart" if isinstance(more_image, str) else b"\0apart")
+    apart = '\nextern "C" __global__ void apart() {}\n'
+    image = more_image + (apart if isinstance(more_image, str) else b"\0apart")
     before = counters.snapshot()["modules"]
     f = load(image, "add_table", "float *x")
     x = ctx.create_buffer(4)
