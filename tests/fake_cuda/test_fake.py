@@ -642,6 +642,7 @@ def test_the_next_kernel_poisons_when_told(bench):
     assert d.code.cuMemsetD32Async(p, 1, 1, bench.stream) == ILLEGAL_ADDRESS
     bench.fake.reset()
     assert bench.read(p, F32) == 0.0
+    assert bench.wait() == 0
     assert d.code.cuStreamQuery(bench.stream) == 0
 
 

@@ -62,6 +62,15 @@ class SetUp:
         return {**blocks, **made}
 
     def run(self, results: list[Value], leaf: Any, given: Collection[Value]) -> dict[int, Block]:
+        """Compute `results` into new blocks, see `_run`; OutOfMemoryError says what they are."""
+        try:
+            return self._run(results, leaf, given)
+        except OutOfMemoryError as error:
+            names = ", ".join(repr(value.name) for value in given)
+            of = f"parameter{'s' if len(given) > 1 else ''} {names}" if given else "the constants"
+            raise named(error, f"what is computed of {of}") from None
+
+    def _run(self, results: list[Value], leaf: Any, given: Collection[Value]) -> dict[int, Block]:
         """Compute `results` into new blocks; `leaf(value)` gives the block of a leaf.
 
         Raises
@@ -111,9 +120,9 @@ class SetUp:
         ) from None
 
 
-def _block_of(code: Code, what: str, array: np.ndarray[Any, Any]) -> Block:
+def _block_of(code: Code, what: str, array: np.ndarray[Any, Any], lent: bool = False) -> Block:
     try:
-        return code.block_of(array)
+        return code.lend(array) if lent else code.block_of(array)
     except OutOfMemoryError as error:
         raise named(error, what) from None
 
@@ -185,7 +194,7 @@ class ParamSet:
             if value not in setup.transient
         }
         lent = {
-            value: setup.code.lend(array)
+            value: _block_of(setup.code, f"parameter {value.name!r}", array, lent=True)
             for value, array in arrays.items()
             if value in setup.transient
         }
