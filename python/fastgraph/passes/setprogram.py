@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.opdef import Attrs
 from fastgraph.ir.types import FLOAT32, is_half
 from fastgraph.passes.rewrite import Rewriter
 
@@ -16,7 +17,6 @@ __all__ = ["run", "turn"]
 
 # Products of at most so many rows read their weights once and are done: there the layout counts.
 FEW_ROWS = 16
-TURNED = frozenset(("float16", "bfloat16", "float32"))
 # Bytes that are read at once.
 PIECE = 16
 
@@ -30,28 +30,25 @@ def turn(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     turned: dict[Value, Value] = {}
     for node in graph.nodes:
-        if node.op != "fused_matmul" or not _may_turn(node):
+        if not (_may_turn(node) and rewriter.is_set(rewriter[node.inputs[1]])):
             rewriter.keep(node)
             continue
         weight = rewriter[node.inputs[1]]
-        if not rewriter.is_set(weight):
-            rewriter.keep(node)
-            continue
         if weight not in turned:
             turned[weight] = rewriter.emit(weight.node, "transpose", [weight], {"axes": (1, 0)})
-        inputs = [rewriter[node.inputs[0]], turned[weight], *(rewriter[v] for v in node.inputs[2:])]
-        attrs = {**node.attrs, "transpose_b": True}
-        rewriter.replace(node, [rewriter.emit(node, "fused_matmul", inputs, attrs)])
+        replace(rewriter, node, turned[weight], {"transpose_b": True})
     return rewriter.finish()
 
 
 def _may_turn(node: Node) -> bool:
+    if node.op != "fused_matmul":
+        return False
     x, weight = node.inputs[:2]
     attrs = node.attrs
     return (
         not (attrs["packed"] or attrs["transpose_a"] or attrs["transpose_b"])
         and weight.ndim == 2
-        and weight.dtype.name in TURNED
+        and is_float32_or_half(weight)
         and 1 <= prod(x.shape[:-1]) <= FEW_ROWS
         and attrs["k"] * weight.dtype.itemsize % PIECE == 0
     )
@@ -66,9 +63,8 @@ def run(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op == "fused_matmul" and not node.attrs["packed"]:
             weight = rewriter[node.inputs[1]]
-            packable = weight.dtype == FLOAT32 or is_half(weight.dtype)
             alone = rewriter.is_set(weight) and not node.attrs["transpose_a"]
-            if packable and weight.ndim == 2 and alone:
+            if is_float32_or_half(weight) and weight.ndim == 2 and alone:
                 pack(rewriter, node, weight, packs)
                 continue
         rewriter.keep(node)
@@ -84,6 +80,16 @@ def pack(
     if key not in packs:
         attrs = {**sizes, "transposed": node.attrs["transpose_b"]}
         packs[key] = rewriter.emit(weight.node, "pack_weight", [weight], attrs)
-    inputs = [rewriter[node.inputs[0]], packs[key], *(rewriter[v] for v in node.inputs[2:])]
-    attrs = {**node.attrs, "packed": True, "transpose_b": False}
-    rewriter.replace(node, [rewriter.emit(node, "fused_matmul", inputs, attrs)])
+    replace(rewriter, node, packs[key], {"packed": True, "transpose_b": False})
+
+
+def is_float32_or_half(weight: Value) -> bool:
+    """Whether products of this dtype have kernels that care how the weight lies."""
+    return weight.dtype == FLOAT32 or is_half(weight.dtype)
+
+
+def replace(rewriter: Rewriter, node: Node, weight: Value, attrs: Attrs) -> None:
+    """Emit the product upon another form of its weight, which `attrs` tell of."""
+    inputs = [rewriter[node.inputs[0]], weight, *(rewriter[v] for v in node.inputs[2:])]
+    found = rewriter.emit(node, "fused_matmul", inputs, {**node.attrs, **attrs})
+    rewriter.replace(node, [found])

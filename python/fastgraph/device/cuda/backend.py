@@ -36,10 +36,10 @@ from fastgraph.device.cuda.capture import BuilderCapture
 from fastgraph.device.cuda.foreign_graph import as_foreign
 from fastgraph.device.cuda.function import CudaFunction, compile_function, load_function
 from fastgraph.device.cuda.helpers import Helpers
-from fastgraph.device.cuda.limits import DeviceLimits, check_launch
+from fastgraph.device.cuda.limits import DeviceLimits, Dims, check_launch
 from fastgraph.device.cuda.loader import DeviceLoader
 from fastgraph.device.cuda.state import CudaState
-from fastgraph.device.pending import Access, Work
+from fastgraph.device.pending import Work
 from fastgraph.device.recording import Recorded
 from fastgraph.device.state import GraphState, Settings
 from fastgraph.device.values import check_dims, word
@@ -215,44 +215,32 @@ class CudaBackend(Backend):
         name, function = as_cuda_function(f, self.loader)
         grid = check_dims("grid_dim", options.grid_dim)
         block = check_dims("block_dim", options.block_dim)
+        plain, cluster = None, None
         if function.plan is not None and _is_plain(options):
             plain = function.plan.launch_call(args, self.device, place)
-            if plain is not None:
-                return self._plain_work(name, f, function, args, grid, block, options, *plain)
-        cluster = None
-        if options.cluster_dim is not None:
-            cluster = check_dims("cluster_dim", options.cluster_dim)
-        for what in ("cooperative", "programmatic"):
-            if not isinstance(getattr(options, what), bool):
-                raise GraphError(f"{what} is {getattr(options, what)!r}; True and False are known")
-        priority = options.priority
-        if priority is not None and (
-            isinstance(priority, bool)
-            or not isinstance(priority, int)
-            or not -(2**31) <= int.__pos__(priority) < 2**31
-        ):
-            raise GraphError(
-                f"the priority of a node is an integer of 32 bits, not {priority!r}; smaller ones "
-                "come first"
+        if plain is not None:
+            accesses, arguments = plain
+            self._check_sizes(name, function, grid, block)
+        else:
+            cluster = _check_options(options)
+            accesses, arguments = launch_arguments(place, name, function, args)
+            check_launch(
+                self.limits,
+                name,
+                function,
+                grid,
+                block,
+                cluster=cluster,
+                shared_bytes=options.shared_mem_bytes,
+                cooperative=options.cooperative,
+                residency=lambda threads, nbytes: cuda_module.blocks_at_once(
+                    self.gpu, function.handle, threads, nbytes
+                ),
             )
-        accesses, arguments = launch_arguments(place, name, function, args)
-        check_launch(
-            self.limits,
-            name,
-            function,
-            grid,
-            block,
-            cluster=cluster,
-            shared_bytes=options.shared_mem_bytes,
-            cooperative=options.cooperative,
-            residency=lambda threads, nbytes: cuda_module.blocks_at_once(
-                self.gpu, function.handle, threads, nbytes
-            ),
-        )
-        if options.constant_memory:
-            function = self.loader.with_constants(function, options.constant_memory)
-        if options.shared_mem_bytes > function.max_dynamic_shared_bytes:
-            cuda_module.allow_shared_bytes(self.gpu, function.handle, options.shared_mem_bytes)
+            if options.constant_memory:
+                function = self.loader.with_constants(function, options.constant_memory)
+            if options.shared_mem_bytes > function.max_dynamic_shared_bytes:
+                cuda_module.allow_shared_bytes(self.gpu, function.handle, options.shared_mem_bytes)
         call = Launch(
             function,
             grid,
@@ -261,34 +249,19 @@ class CudaBackend(Backend):
             options.shared_mem_bytes,
             cluster,
             options.cooperative,
-            priority,
+            options.priority,
             options.programmatic and "programmatic_edges" in self.capabilities,
         )
         spec = LaunchSpec(f, args, options)
         return Work(name, "function", None, accesses, (), (f, function), call, spec)
 
-    def _plain_work(
-        self,
-        name: str,
-        f: Any,
-        function: CudaFunction,
-        args: tuple[Any, ...],
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        options: LaunchOptions,
-        accesses: tuple[Access, ...],
-        arguments: tuple[tuple[Any, ...], ...],
-    ) -> Work:
-        """The launch of a kernel with plain arguments and sizes alone, which thousands are."""
+    def _check_sizes(self, name: str, function: CudaFunction, grid: Dims, block: Dims) -> None:
+        """Check a launch that asks for sizes alone, once for all that ask for the same."""
         if (grid, block) not in function.fitting:
             check_launch(self.limits, name, function, grid, block)
             if len(function.fitting) >= MAX_FITTING:
                 function.fitting.clear()
             function.fitting.add((grid, block))
-        programmatic = options.programmatic and "programmatic_edges" in self.capabilities
-        call = Launch(function, grid, block, arguments, programmatic=programmatic)
-        spec = LaunchSpec(f, args, options)
-        return Work(name, "function", None, accesses, (), (f, function), call, spec)
 
     def launch(self, work: Work, stream: Any) -> None:
         """Enqueue a kernel."""
@@ -309,6 +282,27 @@ class CudaBackend(Backend):
     ) -> GraphState:
         """Return the executable of a record."""
         return CudaState(context, recorded, settings, shared)
+
+
+def _check_options(options: LaunchOptions) -> Dims | None:
+    """Check what a launch asks for beside its sizes by itself; return the cluster's sizes."""
+    cluster = None
+    if options.cluster_dim is not None:
+        cluster = check_dims("cluster_dim", options.cluster_dim)
+    for what in ("cooperative", "programmatic"):
+        if not isinstance(getattr(options, what), bool):
+            raise GraphError(f"{what} is {getattr(options, what)!r}; True and False are known")
+    priority = options.priority
+    if priority is not None and (
+        isinstance(priority, bool)
+        or not isinstance(priority, int)
+        or not -(2**31) <= int.__pos__(priority) < 2**31
+    ):
+        raise GraphError(
+            f"the priority of a node is an integer of 32 bits, not {priority!r}; smaller ones "
+            "come first"
+        )
+    return cluster
 
 
 def _is_plain(options: LaunchOptions) -> bool:

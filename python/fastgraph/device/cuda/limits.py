@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph.device.cuda.function import CudaFunction
 from fastgraph.errors import GraphError, UnsupportedError
 
-__all__ = ["DeviceLimits", "check_launch"]
+__all__ = ["DeviceLimits", "Dims", "check_launch"]
 
 Dims = tuple[int, int, int]
 # More blocks in a cluster are possible on some devices alone, and only where a kernel opts in.

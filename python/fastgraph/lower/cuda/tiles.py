@@ -9,6 +9,8 @@ import functools
 import math
 from typing import NamedTuple
 
+from fastgraph.passes.setprogram import FEW_ROWS
+
 __all__ = [
     "FEW_BLOCKS",
     "FEW_KEYS",
@@ -166,7 +168,7 @@ ROWS = {
 }
 """By operands, and whether w lies as [N, K]; the narrow one where it spares cutting K."""
 
-MAX_ROWS = 16
+MAX_ROWS = FEW_ROWS
 # Blocks of 8 warps that a multiprocessor should have, and the most parts of K.
 ROWS_BLOCKS = 2
 ROWS_SPLITS = 32
