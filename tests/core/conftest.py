@@ -89,7 +89,7 @@ def bench_of_session(bench_library: Path) -> Any:
 def bench(bench_of_session: Any, fake: fake_cuda.Fake) -> Iterator[Any]:
     """A device of the fake driver, a stream, kernels; no graph of the driver may be left."""
     kinds = ("graphs", "nodes", "execs")
-    before = fake.live()
+    before = fake.settled()
     yield bench_of_session
     fake.reset()
     gc.collect()

@@ -72,7 +72,7 @@ def test_a_call(bench):
 
 def test_the_graph_goes_with_its_last_reference(bench):
     block = bench.memory(LOG)
-    before = bench.fake.live()["graphs"]
+    before = bench.fake.settled()["graphs"]
     foreign = capture_call(bench.device, lambda stream: fill(bench, stream, block))
     assert bench.fake.live()["graphs"] == before + 1
     foreign = None
@@ -109,7 +109,7 @@ def test_a_call_that_raises_because_it_was_spoilt_is_tried_again(bench):
 
 
 def test_in_the_end_the_error_says_who_spoils_captures(bench):
-    calls, before = [], bench.fake.live()["graphs"]
+    calls, before = [], bench.fake.settled()["graphs"]
 
     def work(stream):
         calls.append(stream)
@@ -127,7 +127,7 @@ def test_in_the_end_the_error_says_who_spoils_captures(bench):
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_what_the_work_raises_comes_through_and_ends_the_capture(bench, error):
-    before = bench.fake.live()["graphs"]
+    before = bench.fake.settled()["graphs"]
 
     def work(stream):
         raise error("mine")

@@ -218,7 +218,7 @@ def test_an_empty_child_hands_dependencies_on(bench):
 
 def test_wide_children_meet_in_one_node(bench):
     recipe = Recipe(bench)
-    last, before = [], bench.fake.live()["nodes"]
+    last, before = [], bench.fake.settled()["nodes"]
     for _ in range(3):
         inner = recipe.body()
         for _ in range(300):
@@ -369,7 +369,7 @@ def test_a_host_function_must_not_use_the_device(bench):
 
 
 def test_a_graph_that_is_dropped_in_a_host_function_is_closed_later(bench):
-    execs = bench.fake.live()["execs"]
+    execs = bench.fake.settled()["execs"]
     recipe = Recipe(bench)
     recipe.add(1)
     block = bench.memory(ONES)
@@ -386,7 +386,7 @@ def test_a_graph_that_is_dropped_in_a_host_function_is_closed_later(bench):
 
 
 def test_a_graph_in_a_cycle_with_its_host_function_waits_for_it(bench):
-    execs = bench.fake.live()["execs"]
+    execs = bench.fake.settled()["execs"]
     recipe = Recipe(bench)
     holder = []
     recipe.node("host", "host", (), call=PythonCall(lambda: holder and time.sleep(0.01), ()))
@@ -447,7 +447,7 @@ def test_uploads(bench):
 
 
 def test_closed(bench):
-    execs = bench.fake.live()["execs"]
+    execs = bench.fake.settled()["execs"]
     recipe = Recipe(bench)
     recipe.add(1)
     block = bench.memory(ONES)
@@ -647,7 +647,7 @@ def test_a_failure_at_any_call_of_the_driver_leaves_nothing(bench, name, code):
     record, blocks = mixed(bench)
     bench.run(bench.instantiate(record, blocks))
     gc.collect()
-    live, alive = bench.fake.live(), counters.snapshot()
+    live, alive = bench.fake.settled(), counters.snapshot()
     count = 0
     while True:
         count += 1

@@ -199,7 +199,7 @@ def test_what_launches_may_need_does_not_pile_up(bench):
     recipe.add(1)
     blocks = [bench.memory(ONES) for _ in range(2)]
     graph = bench.instantiate(recipe.record, [blocks[0]])
-    before = bench.fake.live()["allocations"]
+    before = bench.fake.settled()["allocations"]
     for _ in range(500):
         graph.rebind(0, bench.memory(ONES))
         graph.replay_on(bench.stream)
@@ -377,7 +377,7 @@ def test_a_failed_rebuild_changes_nothing(bench):
     record, blocks, graph = chain(bench)
     call = bench.launch("add", ("pointer", 0), ("value", f4(10)), ("value", i4(16)))
     wanted = replaced(replaced(record, 0, call=call), 2, params=(0,))
-    live = bench.fake.live()
+    live = bench.fake.settled()
     for name in ("cuGraphCreate", "cuGraphAddNode", "cuGraphInstantiateWithFlags"):
         bench.fake.fail(name, 2)
         with pytest.raises(DriverError):

@@ -5,6 +5,7 @@ The interrupts are real signals, raised before each line of the package that a c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import linecache
 import signal
@@ -146,6 +147,26 @@ RUNS = {
 }
 
 
+def test_a_clone_beside_a_change_has_all_of_it_or_none(ctx, kernels):
+    made = Sum(ctx, kernels)
+    over = threading.Event()
+
+    def change():
+        while not over.is_set():
+            made.graph.set(p=made.seven, s=9.0)
+            made.graph.set(p=made.five, s=2.0)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        wanted = [((BASE + p + 1) * s).tolist() for p, s in ((5, 2), (7, 9))]
+        for _ in range(60):
+            assert made.graph.clone().run(BASE)[0].tolist() in wanted
+    finally:
+        over.set()
+        thread.join()
+
+
 @pytest.mark.parametrize("kind", RUNS)
 def test_values_of_one_run_go_when_it_is_interrupted(ctx, kernels, kind):
     made = Sum(ctx, kernels)
@@ -212,3 +233,50 @@ def test_a_handle_is_closed_or_not(ctx):
         graph.replay()
     with pytest.raises(fg.GraphError, match="closed"):
         graph.nodes  # noqa: B018
+
+
+BUILDING = {
+    "memset": lambda b, at, n: b.add_memset(at["y"], 3.0, dependencies=n),
+    "copy": lambda b, at, n: b.add_copy(at["y"], at["x"], dependencies=n),
+    "scratch": lambda b, at, n: b.add_memset(b.create_buffer(4), 3.0, dependencies=n),
+    "region": lambda b, at, n: b.region(lambda r: r.add_memset(at["y"], 3.0), dependencies=n),
+    "if": lambda b, at, n: b.add_if(
+        at["one"], lambda body: body.add_memset(at["y"], 3.0), dependencies=n
+    ),
+    "child": lambda b, at, n: b.add_child_graph(at["child"], dependencies=n),
+}
+
+
+@pytest.mark.parametrize("kind", BUILDING)
+def test_a_build_that_goes_on_after_an_interrupt_is_whole_or_refused(ctx, kind):
+    at = {name: ctx.create_buffer(4) for name in "xyz"}
+    at["one"] = ctx.to_device(np.ones(1, "u4"))
+    at["child"] = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(at["y"], 3.0))
+    made = 0
+    for number in itertools.count():
+        told = Signal(number, ("",))
+
+        def build(b, told=told):
+            first = b.add_memset(at["x"], 1.0, name="first")
+            with told, contextlib.suppress(KeyboardInterrupt):
+                BUILDING[kind](b, at, [first])
+            b.add_memset(at["z"], 7.0, dependencies=[first], name="last")
+
+        for name in "xz":
+            ctx.memset(at[name], 0.0)
+        try:
+            graph = fg.DeviceGraph.create(ctx, build, check=False)
+        except fg.GraphError as error:
+            assert "region" in str(error) or "body" in str(error)
+            assert told.raised
+            continue
+        graph.replay()
+        assert (at["x"].numpy() == 1).all()
+        assert (at["z"].numpy() == 7).all()
+        names = [node.name for node in graph.nodes]
+        assert (names[0], names[-1]) == ("first", "last")
+        assert [node.id for node in graph.nodes] == list(range(len(names)))
+        made += 1
+        if not told.raised:
+            break
+    assert made > 5

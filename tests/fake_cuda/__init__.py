@@ -36,6 +36,7 @@ faults.
 from __future__ import annotations
 
 import ctypes
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,6 +130,11 @@ class Fake:
     def live(self) -> dict[str, int]:
         """How many things of each kind, and how many bytes, are alive."""
         return {kind: self.cuda.fake_live(kind.encode()) for kind in LIVE_KINDS}
+
+    def settled(self) -> dict[str, int]:
+        """As `live`, once what earlier tests left is collected: a count to start from."""
+        gc.collect()
+        return self.live()
 
     def reset(self) -> None:
         """Undo all of the above, and heal poisoned contexts. What is alive stays alive."""

@@ -143,7 +143,7 @@ def fake() -> fake_cuda.Fake:
 @pytest.fixture
 def bench(fake: fake_cuda.Fake, image: Path) -> Iterator[Bench]:
     binding = pytest.importorskip("cuda.bindings.driver")
-    before = fake.live()
+    before = fake.settled()
     made = Bench(fake, Driver(binding), image.read_bytes())
     yield made
     made.close()

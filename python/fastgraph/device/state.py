@@ -137,14 +137,18 @@ class GraphState(ABC):
     def clone(self) -> GraphState:
         """Return another executable of the same graph, with private memory of its own."""
         twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        now = self.version
+        while True:
+            twin.__dict__.update(self.__dict__)
+            values = self.executable.scalar_values()
+            # Pointers, nodes and values change together; here they are read one after another.
+            if self.targets is twin.targets and self.version is twin.version:
+                break
+        now = twin.version
         twin.shared = self.backend.new_scratch()
         blocks = self._allocated(
             now.record, [None if i in self.private else b for i, b in enumerate(now.blocks)]
         )
         twin._reset()
-        values = self.executable.scalar_values()
         twin._bind(now.record, now.program, twin._own_twins(now, blocks), blocks, values)
         return twin
 

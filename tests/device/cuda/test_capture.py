@@ -302,7 +302,7 @@ def test_a_spoilt_capture(ctx, kernels, binding, fake):
             raise KeyError
         assert b.num_nodes == 1
 
-    before = fake.live()["graphs"]
+    before = fake.settled()["graphs"]
     graph = fg.DeviceGraph.create(ctx, build)
     graph.replay()
     assert (x.numpy() == 1).all()
@@ -317,7 +317,7 @@ def test_a_spoilt_capture(ctx, kernels, binding, fake):
 )
 def test_a_capture_that_the_driver_refuses(ctx, kernels, fake, name):
     x = ctx.create_buffer(N)
-    before = fake.live()
+    before = fake.settled()
     fake.fail(name, 999)
     with pytest.raises(fg.DriverError):
         captured(ctx, kernels, x)

@@ -223,14 +223,13 @@ def test_nothing_is_left_of_many_graphs(ctx, kernels, more, fake):
 
     for i in range(3):
         one(i)
-    gc.collect()
     ctx.synchronize()
-    before = counters.snapshot(), fake.live()
+    before = fake.settled(), counters.snapshot()
     for i in range(30):
         one(i)
     gc.collect()
     ctx.synchronize()
-    assert (counters.snapshot(), fake.live()) == before
+    assert (fake.live(), counters.snapshot()) == before
 
 
 # ---- threads

@@ -249,7 +249,7 @@ def test_a_refused_update_whose_rebuild_fails_changes_nothing(ctx, kernels, fake
     )
     graph.replay()
     ctx.synchronize()
-    before = fake.live()
+    before = fake.settled()
     for change in (
         lambda: graph.update("fill", grid_dim=1, block_dim=4),
         lambda: graph.set(v=2.0),
