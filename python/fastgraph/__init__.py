@@ -36,13 +36,17 @@ from fastgraph.errors import (
 )
 from fastgraph.ir import Graph, Value, ops
 from fastgraph.onnx.compiled import load
+from fastgraph.runtime.buckets import BucketedCompileCache, power_of_two_ladder
+from fastgraph.runtime.compile_cache import CompileCache
 from fastgraph.runtime.compiled import CompiledGraph
 from fastgraph.runtime.session import CompileOptions, Session
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BucketedCompileCache",
     "Buffer",
+    "CompileCache",
     "CompileError",
     "CompileOptions",
     "CompiledGraph",
@@ -84,4 +88,5 @@ __all__ = [
     "load",
     "onnx",
     "ops",
+    "power_of_two_ladder",
 ]

@@ -38,8 +38,24 @@ for raw in model.run_raw({"x": image}):
 step = model.bind({"x": image})
 step()
 
+cache = fg.CompileCache("cpu", max_graphs=3)
+assert_type(cache.compile(fg.Graph(), fg.CompileOptions()), fg.CompiledGraph)
+buckets = fg.BucketedCompileCache("cpu", fg.power_of_two_ladder(8, 64), max_padding=2.0)
+
+
+def build(rows: int) -> fg.Graph:
+    return fg.Graph(f"rows {rows}")
+
+
+assert_type(buckets.get_or_compile(3, build), tuple[int, fg.CompiledGraph] | None)
+assert_type(buckets.run_padded(3, build, {"x": image}, position=3), tuple[Array, ...])
+assert_type(buckets.stats.compiles, int)
+buckets.set_params({"w": image})
+buckets.prepare(build, background=True).result()
+
 # What is ignored must be an error: an unused ignore is one itself.
 fg.Session("cpu", release_gil="sometimes")  # type: ignore[arg-type]
 session.compile("model.onnx")  # type: ignore[arg-type]
 model.run([image])  # type: ignore[call-overload]
 model.set_param("w")  # type: ignore[call-arg]
+buckets.get_or_compile(3, fg.Graph())  # type: ignore[arg-type]

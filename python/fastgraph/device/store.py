@@ -11,10 +11,9 @@ from fastgraph._core.shelf import Shelf
 from fastgraph.device.backend import Backend, SharedScratch
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.inputs import compose_key
-from fastgraph.device.state import GraphState
 from fastgraph.errors import InputError
 
-__all__ = ["CacheStats", "GraphStore", "ScratchPool", "check_settings", "key_of"]
+__all__ = ["CacheStats", "GraphStore", "ScratchPool", "Store", "check_settings", "key_of"]
 
 
 class CacheStats(NamedTuple):
@@ -67,8 +66,11 @@ class ScratchPool:
             return self._shared
 
 
-class GraphStore(Shelf):
-    """What a `DeviceGraphCache` holds, by key; the states, not the handles."""
+class Store(Shelf):
+    """What a cache holds, by key: the least recently used goes first when a limit is passed.
+
+    Its states have ``nbytes``, ``running`` and a ``cell``.
+    """
 
     def __init__(self, max_graphs: int = 256, max_bytes: int | None = None) -> None:
         for name, limit in (("max_graphs", max_graphs), ("max_bytes", max_bytes)):
@@ -78,7 +80,6 @@ class GraphStore(Shelf):
         self.max_graphs = max_graphs
         self.max_bytes = max_bytes
         self._mutex = threading.RLock()
-        self._pools: dict[DeviceContext, ScratchPool] = {}
 
     @property
     def stats(self) -> CacheStats:
@@ -93,13 +94,6 @@ class GraphStore(Shelf):
                 self._nbytes,
             )
 
-    def get_or_create_pool(self, context: DeviceContext) -> ScratchPool:
-        """Return the scratch that this cache's graphs on a device share."""
-        if not isinstance(context, DeviceContext):
-            raise InputError(f"a pool is of a DeviceContext, not {type(context).__name__}")
-        with self._mutex:
-            return self._pools.setdefault(context, ScratchPool(context._backend))
-
     def clear(self) -> None:
         """Let every graph go but those whose replay is under way; not counted as evictions."""
         with self._mutex:
@@ -108,7 +102,7 @@ class GraphStore(Shelf):
                 if not state.running:
                     self._remove(key)
 
-    def _insert(self, key: Key, state: GraphState) -> None:
+    def _insert(self, key: Key, state: Any) -> None:
         with self._mutex:
             if key in self._held:  # by `cache`, while this one was built
                 self._remove(key)
@@ -128,6 +122,21 @@ class GraphStore(Shelf):
 
     def _remove(self, key: Key, evicted: bool = False) -> None:
         self._drop(key, self._held[key].nbytes, evicted)
+
+
+class GraphStore(Store):
+    """What a `DeviceGraphCache` holds, by key; the states, not the handles."""
+
+    def __init__(self, max_graphs: int = 256, max_bytes: int | None = None) -> None:
+        super().__init__(max_graphs, max_bytes)
+        self._pools: dict[DeviceContext, ScratchPool] = {}
+
+    def get_or_create_pool(self, context: DeviceContext) -> ScratchPool:
+        """Return the scratch that this cache's graphs on a device share."""
+        if not isinstance(context, DeviceContext):
+            raise InputError(f"a pool is of a DeviceContext, not {type(context).__name__}")
+        with self._mutex:
+            return self._pools.setdefault(context, ScratchPool(context._backend))
 
 
 def check_settings(check: object, verify: object) -> None:

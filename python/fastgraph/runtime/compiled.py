@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastgraph._core.buffer import Block
 from fastgraph._core.dispatch import Engine
 from fastgraph._core.raw import RawOutput, raw_outputs
 from fastgraph._core.step import Step, bind
@@ -207,7 +208,10 @@ class CompiledGraph(Engine):
         self._locked(lambda: self._replace(checked))
 
     def _replace(self, checked: Mapping[Value, np.ndarray[Any, Any]]) -> None:
-        params, made = self._params.replaced(checked)
+        self._take(*self._params.replaced(checked))
+
+    def _take(self, params: ParamSet, made: Mapping[int, Block]) -> None:
+        """Have these parameters, of which `made` are new blocks by slot; with the lock."""
         program, slots = self._compilation.program, self._compilation.setup.slots
         places = [
             (program.blocks[slots[slot]], block)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
 
 from fastgraph._core.buffer import Block
 from fastgraph._core.checks import as_array, describe
+from fastgraph._core.key import Key
 from fastgraph._core.params import ParamBlocks
 from fastgraph.device.backend import named
 from fastgraph.errors import CompileError, InputError, OutOfMemoryError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.storage import nbytes_of
+from fastgraph.runtime.identity import key_of_value
 from fastgraph.runtime.side import Code
 
 __all__ = ["ParamSet", "SetUp"]
@@ -24,10 +27,16 @@ class SetUp:
 
     A parameter whose bytes no run reads, and which no set result shares with another parameter, is
     not kept once its results are made: `transient`. `fixed` says of names why they are no
-    parameters.
+    parameters. `known` are blocks of others, by `key_of_value`: those of the same constants are
+    shared.
     """
 
-    def __init__(self, code: Code, fixed: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: Code,
+        fixed: Mapping[str, str] | None = None,
+        known: Mapping[Key, Block] | None = None,
+    ) -> None:
         self.code = code
         self.program = program = code.program
         setup = program.setup
@@ -41,13 +50,31 @@ class SetUp:
         self.transient = {
             value for value in self.params if value not in program.blocks and value not in shared
         }
-        self.constant_blocks = self._make_constants()
+        self.constant_blocks = self._make_constants(known or {})
 
-    def _make_constants(self) -> dict[int, Block]:
+    @cached_property
+    def keys(self) -> list[Key]:
+        """list of Key: by slot, what tells its bytes from others for each choice of parameters."""
+        return [key_of_value(value) for value in self.slots]
+
+    @cached_property
+    def needs(self) -> list[tuple[str, ...]]:
+        """list of tuple of str: by slot, the parameters that its bytes depend on."""
+        needs = self.program.setup.needs
+        return [
+            (value.name,)
+            if value.node.op == "param"
+            else tuple(sorted(need.name for need in needs.get(value, ())))
+            for value in self.slots
+        ]
+
+    def _make_constants(self, known: Mapping[Key, Block]) -> dict[int, Block]:
         """The blocks of constants and of what depends on them alone, as far as they stay needed."""
         setup = self.program.setup
+        shared = {i: known[key] for i, key in enumerate(self.keys) if key in known} if known else {}
         blocks = {
-            self.slot_of[value]: _block_of(
+            self.slot_of[value]: shared.get(self.slot_of[value])
+            or _block_of(
                 self.code,
                 f"constant {value.name!r}",
                 np.ascontiguousarray(value.node.attrs["value"]),
@@ -56,7 +83,13 @@ class SetUp:
             if value.node.op == "constant"
         }
         fixed = [result for result, need in setup.needs.items() if not need]
-        made = self.run(fixed, lambda value: blocks[self.slot_of[value]], ())
+        made = {
+            self.slot_of[value]: shared[self.slot_of[value]]
+            for value in fixed
+            if self.slot_of[value] in shared
+        }
+        missing = [value for value in fixed if self.slot_of[value] not in made]
+        made |= self.run(missing, lambda value: blocks[self.slot_of[value]], ())
         if len(fixed) == len(setup.needs):
             blocks = {i: b for i, b in blocks.items() if self.slots[i] in self.program.blocks}
         return {**blocks, **made}
@@ -180,38 +213,55 @@ class ParamSet:
         return f"the graph has no parameter {name!r}; it has {list(setup.by_name)}"
 
     def replaced(
-        self, arrays: Mapping[Value, np.ndarray[Any, Any]]
+        self,
+        arrays: Mapping[Value, np.ndarray[Any, Any] | None],
+        common: Mapping[int, Block] | None = None,
     ) -> tuple[ParamSet, dict[int, Block]]:
         """Return the set that has these parameters too, and its new blocks by slot.
 
-        Results whose parameters are not all set are left out. This set stays as it was.
+        Results whose parameters are not all set are left out. This set stays as it was. What is in
+        `common`, by slot, is taken from there: a parameter that is needs no array.
         """
         setup = self.setup
         needs = setup.program.setup.needs
-        kept = {
-            value: _block_of(setup.code, f"parameter {value.name!r}", array)
-            for value, array in arrays.items()
-            if value not in setup.transient
-        }
-        lent = {
-            value: _block_of(setup.code, f"parameter {value.name!r}", array, lent=True)
-            for value, array in arrays.items()
-            if value in setup.transient
-        }
+        common = common or {}
+
+        def given(value: Value) -> Block:
+            found = common.get(setup.slot_of[value])
+            if found is not None:
+                return found
+            array = arrays[value]
+            if array is None:
+                raise InputError(
+                    f"parameter {value.name!r} is not kept as it was given; set it again"
+                )
+            lent = value in setup.transient
+            return _block_of(setup.code, f"parameter {value.name!r}", array, lent)
+
+        kept = {value: given(value) for value in arrays if value not in setup.transient}
         known = self.is_set | set(arrays)
         results = [r for r, need in needs.items() if need & set(arrays) and need <= known]
+        made = {
+            setup.slot_of[r]: common[setup.slot_of[r]]
+            for r in results
+            if setup.slot_of[r] in common
+        }
 
         def leaf(value: Value) -> Block:
             if value in kept:
                 return kept[value]
-            if value in lent:
-                return lent[value]
+            if value in arrays:
+                kept[value] = given(value)
+                return kept[value]
             block = self.block(value)
             assert block is not None
             return block
 
-        made = setup.run(results, leaf, arrays)
-        made.update({setup.slot_of[value]: block for value, block in kept.items()})
+        missing = [r for r in results if setup.slot_of[r] not in made]
+        made |= setup.run(missing, leaf, arrays)
+        made.update(
+            {setup.slot_of[v]: block for v, block in kept.items() if v not in setup.transient}
+        )
         other = ParamSet(setup, self.blocks.share(), known)
         other.blocks.replace(made)
         return other, made

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from fastgraph._core import pool
+from fastgraph._core.buffer import Block
+from fastgraph._core.key import Key
 from fastgraph.device.context import DeviceContext
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph
@@ -15,7 +20,7 @@ from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet, SetUp
 from fastgraph.runtime.side import Side
 
-__all__ = ["CompileOptions", "Session"]
+__all__ = ["CompileOptions", "Session", "checked_options", "initial_of"]
 
 
 class Session:
@@ -126,25 +131,43 @@ class Session:
         >>> len(plain.graph.nodes) > len(model.graph.nodes)
         True
         """
-        options = CompileOptions() if options is None else options
-        if not isinstance(graph, Graph):
-            raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
-        if not isinstance(options, CompileOptions):
-            raise InputError(f"options are CompileOptions, not {type(options).__name__}")
-        options.check()
-        if not graph.outputs:
-            raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
+        options = checked_options(graph, options)
+        compilation = self._compilation(graph, options)
+        return connect(compilation, ParamSet(compilation.setup), initial_of(graph))
+
+    def _compilation(
+        self, graph: Graph, options: CompileOptions, known: Mapping[Key, Block] | None = None
+    ) -> Compilation:
+        """Compile; `known` are blocks of constants, and of what depends on them alone, to share."""
         optimised = self._side.optimise(graph, options)
         code = self._side.code(optimised, options)
-        setup = SetUp(code, graph.fixed)
-        compilation = Compilation(graph.name, self._side, code, setup)
-        initial = {
-            value.name: value.node.attrs["initial"]
-            for value in optimised.graph.params
-            if "initial" in value.node.attrs
-        }
-        return connect(compilation, ParamSet(setup), initial)
+        for value in optimised.graph.params:
+            # Given when the model is connected: kept here it would live as long as the code.
+            value.node.attrs.pop("initial", None)
+        return Compilation(graph.name, self._side, code, SetUp(code, graph.fixed, known))
 
     def __repr__(self) -> str:
         threads = f", {self.threads} threads" if self.context.api == "cpu" else ""
         return f"<Session {self.context.device}{threads}>"
+
+
+def checked_options(graph: Any, options: Any) -> CompileOptions:
+    """Return the options of a compile; raises what is known to be wrong before it begins."""
+    options = CompileOptions() if options is None else options
+    if not isinstance(graph, Graph):
+        raise InputError(f"compile takes a Graph, not {type(graph).__name__}")
+    if not isinstance(options, CompileOptions):
+        raise InputError(f"options are CompileOptions, not {type(options).__name__}")
+    options.check()
+    if not graph.outputs:
+        raise CompileError(f"graph {graph.name!r} has no outputs; name one with g.output")
+    return options
+
+
+def initial_of(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what parameters of a graph hold from the start, by name."""
+    return {
+        value.name: value.node.attrs["initial"]
+        for value in graph.params
+        if "initial" in value.node.attrs
+    }
