@@ -310,7 +310,7 @@ def plan(Order order not None, sizes, writers, users, pinned=(), inplace=(),
 
 
 def verify(dependencies, sizes, writers, users, offsets, total, pinned=(), inplace=(),
-           Py_ssize_t alignment=ALIGNMENT):
+           Py_ssize_t alignment=ALIGNMENT, loops=()):
     """Check a plan from the edges alone; shares no code with `plan`.
 
     Parameters
@@ -321,6 +321,9 @@ def verify(dependencies, sizes, writers, users, offsets, total, pinned=(), inpla
         As `plan` takes them.
     offsets : sequence of int
     total : int
+    loops : iterable of (int, int)
+        The first and last node of each loop; those numbered between are its nodes. They are done
+        again and again, so a value that is touched both inside and outside must stay throughout.
 
     Raises
     ------
@@ -348,6 +351,13 @@ def verify(dependencies, sizes, writers, users, offsets, total, pinned=(), inpla
                 ready.append(other)
     fixed = set(pinned)
     allowed = set(inplace)
+    users = [list(each) for each in users]
+    for first, last in loops:
+        nodes = range(first, last + 1)
+        for v in range(len(sizes)):
+            touched = {*writers[v], *users[v]}
+            if not touched.isdisjoint(nodes) and not touched.issubset(nodes):
+                users[v] += nodes
 
     def done_before(a, b):
         """Every access of `a` is over when `b` is first written."""

@@ -24,6 +24,8 @@ from fastgraph._core.stream cimport (
 from fastgraph._core.waiting cimport wait_kept
 
 from fastgraph._core import cuda_graph, cuda_work
+from fastgraph._core.buffer import view
+from fastgraph._core.record import flat_nodes
 from fastgraph._core.stream import Event
 from fastgraph.errors import InputError
 
@@ -264,7 +266,7 @@ cdef int check_earlier(CudaRunner self) except -1:
 
 
 cdef int raise_fault(CudaRunner self, uint64_t number, str where) except -1:
-    cdef RecordNode node = self.record.nodes[number - 1]
+    cdef RecordNode node = flat_nodes(self.record.nodes)[number - 1]
     raise InputError(
         f"node {node.name!r} ({node.label or node.kind}) met an index out of range in {where}")
 
@@ -306,7 +308,6 @@ cdef int copy_out(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset)
 
 cdef list time_nodes(CudaRunner self):
     """Run the nodes one after another; the time of each in nanoseconds."""
-    cdef Operand operand
     cdef CudaGraph graph = self.graph
     cdef Stream stream = self.on
     bind_ports(self, self.ins, self.in_blocks)
@@ -322,14 +323,41 @@ cdef list time_nodes(CudaRunner self):
     self.pending = True
     events[0].record()
     for node, event in zip(self.record.nodes, events[1:]):
-        addresses = []
-        for operand in node.operands:
-            addresses.append(graph.places.at[<size_t> operand.memory].base
-                             + <uintptr_t> operand.offset)
-        cuda_work.launch(stream, eager(node, values), addresses)
+        do_node(self, node, values)
         event.record()
     finish(self)
     return [int(1e6 * after.elapsed_ms(before)) for before, after in zip(events, events[1:])]
+
+
+cdef int do_node(CudaRunner self, RecordNode node, dict values) except -1:
+    """Put one node on the stream; bodies as the host finds the conditions to be."""
+    cdef Operand operand
+    cdef CudaGraph graph = self.graph
+    if node.kind == "while":
+        while holds(self, node.operands[0]):
+            do_nodes(self, node.bodies[0], values)
+        return 0
+    if node.kind == "if":
+        return do_nodes(self, node.bodies[not holds(self, node.operands[0])], values)
+    addresses = []
+    for operand in node.operands:
+        addresses.append(graph.places.at[<size_t> operand.memory].base
+                         + <uintptr_t> operand.offset)
+    cuda_work.launch(self.on, eager(node, values), addresses)
+    return 0
+
+
+cdef int do_nodes(CudaRunner self, tuple nodes, dict values) except -1:
+    for node in nodes:
+        do_node(self, node, values)
+    return 0
+
+
+cdef bint holds(CudaRunner self, Operand operand) except *:
+    """Whether the uint32 of a conditional is not 0, once the work before is done."""
+    block, offset = self.graph.places.blocks[operand.memory]
+    where = f"cuda:{self.device.ordinal}"
+    return bool(view(block, offset + operand.offset, (), "uint32", where).numpy()[()])
 
 
 cdef object eager(RecordNode node, dict values):
@@ -377,8 +405,8 @@ cdef int adopt_blocks(CudaRunner self, list places, bint ready) except -1:
 cdef CudaGraph make_graph(CudaRunner self, list blocks):
     cdef CudaGraph graph
     cdef dict values = {}
-    for node in self.record.nodes:
-        for argument in node.call.arguments:
+    for node in flat_nodes(self.record.nodes):
+        for argument in () if node.call is None else node.call.arguments:
             if argument[0] == "scalar":
                 operand = node.operands[argument[1]]
                 values[operand.memory, operand.offset] = bytes(WORD)

@@ -183,6 +183,16 @@ def accesses_of(node):
     return found
 
 
+def flat_nodes(nodes):
+    """Return nodes and those in their bodies, what holds bodies before what is in them."""
+    found = []
+    for node in nodes:
+        found.append(node)
+        for body in node.bodies:
+            found += flat_nodes(body)
+    return found
+
+
 cdef struct Span:
     int64_t start
     int64_t stop

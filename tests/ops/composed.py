@@ -202,7 +202,72 @@ def group_norms(draw: Any) -> Case:
     return (lambda *v: ops.group_norm(v[0], groups, *v[1:], eps=0.01)), arrays
 
 
+STEPS = st.sampled_from(["add", "swap", "softmax", "tanh", "split", "matmul", "take", "keep"])
+PROGRAMS = st.recursive(
+    st.lists(STEPS, max_size=4),
+    lambda inner: st.lists(
+        STEPS
+        | st.tuples(st.just("cond"), inner, inner)
+        | st.tuples(st.just("loop"), st.integers(0, 3), inner),
+        max_size=4,
+    ),
+    max_leaves=5,
+)
+
+
+def follow(steps: Any, a: Any, b: Any, w: Any, n: Any) -> tuple[Any, Any]:
+    """Do the steps of a program on two values; a choice and a loop do programs."""
+    for step in steps:
+        if step == "add":
+            a = a + b
+        elif step == "swap":
+            a, b = b, a
+        elif step == "softmax":
+            b = ops.softmax(a)
+        elif step == "tanh":
+            a = ops.tanh(a)
+        elif step == "split":
+            a = ops.concat([b[1:], a[:1]], 0)
+        elif step == "matmul":
+            a = ops.softmax(a @ w)
+        elif step == "take":
+            b = ops.take(a, (n + np.arange(3)) % 3, axis=0)
+        elif step[0] == "cond":
+            a, b = ops.cond(
+                (n + len(step[1])) % 2 == 0,
+                lambda a, b, step=step: follow(step[1], a, b, w, n),
+                lambda a, b, step=step: follow(step[2], a, b, w, n + 1),
+                a,
+                b,
+            )
+        elif step[0] == "loop":
+            turns = n * 0 + np.int64(step[1])
+            a, b, *_ = ops.while_loop(
+                lambda a, b, i: i > 0,
+                lambda a, b, i, step=step: (*follow(step[2], a, b, w, i), i - 1),
+                a,
+                b,
+                turns,
+            )
+    return a, b
+
+
+@st.composite
+def programs(draw: Any) -> Case:
+    steps = draw(PROGRAMS)
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    x, w = random.normal(size=(3, 8)).astype("f4"), random.normal(size=(8, 8)).astype("f4")
+
+    def call(x: Any, w: Any, n: Any) -> Any:
+        a, b = follow([*steps, ("cond", ["tanh"], steps), ("loop", 2, steps)], x, x * 2, w, n)
+        return ops.concat([a, b], 0)
+
+    return call, [x, w, np.array(draw(st.integers(-1, 2)))]
+
+
 CASES = {
+    "cond": programs(),
+    "while_loop": programs(),
     "attention": attentions(),
     "cumulative_sum": running_sums(),
     "group_norm": group_norms(),

@@ -30,6 +30,8 @@ SCALES = {
     "rms_norm": 8.0,
     "power": 4.0,
     "attention": 40.0,
+    "cond": 40.0,
+    "while_loop": 40.0,
     "group_norm": 16.0,
     "grouped_matmul": 8.0,
     "log_softmax": 4.0,

@@ -153,11 +153,46 @@ def half_layers() -> fg.Graph:
     return graph
 
 
+def branches() -> fg.Graph:
+    """A choice that writes an output, one inside it, weights in both; one that gives its input."""
+    graph = fg.Graph("branches")
+    x, flag = graph.input("x", (2, 16)), graph.input("flag", (), "bool")
+    w, b = graph.param("w", (16, 16)), graph.param("b", (16,))
+
+    def other(x: fg.Value) -> fg.Value:
+        return ops.cond(ops.sum(x) > 0, lambda: ops.softmax(x @ w), lambda: x - b)
+
+    graph.output(ops.cond(flag, lambda x: ops.relu(x @ w + b), other, x), "y")
+    graph.output(ops.cond(flag, lambda: (x, b), lambda: (x * 2, b + 1))[0], "z")
+    return graph
+
+
+def loop() -> fg.Graph:
+    """Turns that read a weight, a value from before the loop and a choice inside; two change
+    places, and one stays as it is.
+    """
+    graph = fg.Graph("loop")
+    x, n = graph.input("x", (4, 16)), graph.input("n", (), "int32")
+    w = graph.param("w", (16, 16))
+    before = ops.softmax(x)
+
+    def turn(i: fg.Value, a: fg.Value, b: fg.Value, w: fg.Value) -> tuple[fg.Value, ...]:
+        c = ops.cond(i % 2 == 0, lambda: ops.tanh(a @ w), lambda: a + before)
+        return i + 1, b, ops.softmax(c) - b, w
+
+    i, a, b, _ = ops.while_loop(lambda i, *_: i < n + 3, turn, np.int32(0), x, before, w)
+    graph.output(a, "a")
+    graph.output(ops.relu(b) + before, "b")
+    graph.output(i, "i")
+    return graph
+
+
 SUITE = {
     function.__name__: function
     for function in (
         twice, two_inputs, layer, identities, diamond, chain, residuals, several_outputs,
         conv_like, with_scalars, gather, mlp, encoder, half_layers,
+        branches, loop,
     )
 }  # fmt: skip
 

@@ -67,7 +67,7 @@ def live_bound(plan):
 def check_plan(plan):
     arena.verify(
         plan.dependencies, plan.sizes, plan.writers, plan.users, plan.offsets, plan.total,
-        plan.pinned, plan.inplace,
+        plan.pinned, plan.inplace, loops=plan.loops,
     )  # fmt: skip
     # What runs side by side lives together, which the bound of a chain does not count.
     if all(before == (i - 1,) for i, before in enumerate(plan.dependencies) if i):

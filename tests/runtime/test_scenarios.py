@@ -23,12 +23,9 @@ TO_COME = {
     "pools": "ops.max_pool",
     "resizing": "ops.resize",
     "block-quantised weights": "ops.dequantize",
-    "branches": "ops.cond",
-    "loops": "ops.while_loop",
     "handles": "CompiledGraph.bind_handle",
     "feeds": "CompiledGraph.set_gpu_handle_feed",
     "active extents": "CompiledGraph.set_active_extent",
-    "buckets": "BucketedCompileCache",
     "pipelines": "CompiledGraph.run_pipelined",
     "resident experts": "CompiledGraph.set_moe_resident_experts",
 }

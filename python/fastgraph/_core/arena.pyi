@@ -23,4 +23,5 @@ def verify(
     pinned: Iterable[int] = (),
     inplace: Iterable[tuple[int, int]] = (),
     alignment: int = ...,
+    loops: Iterable[tuple[int, int]] = (),
 ) -> None: ...

@@ -96,6 +96,7 @@ class Foreign(NamedTuple):
     again: Callable[[tuple[int, ...]], Foreign] | None = None
 
 def accesses_of(node: RecordNode) -> list[Operand]: ...
+def flat_nodes(nodes: Iterable[RecordNode]) -> list[RecordNode]: ...
 
 KINDS: frozenset[str]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastgraph.errors import GraphError
@@ -71,6 +72,38 @@ class Graph:
         self._counts: dict[str, int] = {}
         self._next_name: str | None = None
         self._next_site: str | None = None
+        # While a function is traced: the graph of its nodes, and in that the graph around it.
+        self._body: Graph | None = None
+        self._around: Graph | None = None
+        self._captured: dict[Value, Value] = {}
+
+    @property
+    def innermost(self) -> Graph:
+        """Graph: where nodes go now: itself, or the body that is being traced within it."""
+        graph = self
+        while graph._body is not None:
+            graph = graph._body
+        return graph
+
+    @contextmanager
+    def tracing(self, name: str) -> Iterator[Graph]:
+        """Let nodes go to a new graph, which is given, until the end of the ``with`` block.
+
+        It takes values of the graphs around it, which become its inputs; constants it copies.
+        `captured` tells which those are. For operators that take functions.
+        """
+        around = self.innermost
+        body = Graph(name)
+        around._body, body._around = body, around
+        try:
+            yield body
+        finally:
+            around._body = body._around = None
+
+    @property
+    def captured(self) -> dict[Value, Value]:
+        """dict: for values of the graph around a body the inputs that they are in it."""
+        return {outer: v for outer, v in self._captured.items() if v.node.op == "input"}
 
     def input(self, name: str, shape: Any, dtype: Any = "float32") -> Value:
         """Declare an input that every run is given.
@@ -206,6 +239,8 @@ class Graph:
         >>> Graph().constant(np.arange(3))
         <Value constant: int64[3]>
         """
+        if self._body is not None:
+            return self.innermost.constant(array)
         found = array_of(array, "constant")
         dtype = check_dtype(found.dtype, "constant")
         check_size(found.shape, dtype, "constant")
@@ -240,6 +275,11 @@ class Graph:
         [('output0', <Value multiply: float32[2]>)]
         """
         self.check_owned(value, "output")
+        if value.node.graph is not self:
+            raise GraphError(
+                f"output: {value.label} is a value of {value.node.graph.name!r}; only what its "
+                "function returns can be seen outside"
+            )
         if name is None:
             name = value.name or f"output{len(self.outputs)}"
         check_name(name, "output")
@@ -276,10 +316,14 @@ class Graph:
         GraphError
             For an unknown operator, a value of another graph, or what the operator refuses.
         """
+        if self._body is not None:
+            return self.innermost.add_node(op, inputs, attrs)
         if op not in OPS:
             raise GraphError(f"there is no operator {op!r}")
         for value in inputs:
             self.check_owned(value, op)
+        if self._around is not None:
+            inputs = [self.own(value) for value in inputs]
         attrs = dict(attrs or {})
         specs = OPS[op].infer([(value.shape, value.dtype) for value in inputs], attrs)
         for shape, dtype in specs:
@@ -289,11 +333,18 @@ class Graph:
     def truncate(self, count: int) -> None:
         """Drop all nodes but the first `count`. For importers and passes.
 
-        None of those dropped may be declared or an output; this is not checked.
+        None of those dropped may be an output; this is not checked.
         """
-        for node in self.nodes[count:]:
+        gone = set(self.nodes[count:])
+        for node in gone:
             del self._by_name[node.name]
         del self.nodes[count:]
+        if any(node.op in LEAVES for node in gone):
+            for declared in (self.inputs, self.params, self.scalars):
+                declared[:] = [value for value in declared if value.node not in gone]
+            self._captured = {
+                outer: value for outer, value in self._captured.items() if value.node not in gone
+            }
 
     def annotate(self, name: str | None = None, site: str | None = None) -> None:
         """Name the nodes written from now on, for messages. For importers and passes.
@@ -305,23 +356,45 @@ class Graph:
         site : str, optional
             Where the node comes from; by default the caller's file and line.
         """
+        if self._body is not None:
+            self.innermost.annotate(name, site)
+            return
         self._next_name = name or None
         self._next_site = site
 
     def check_owned(self, value: Any, what: str) -> None:
         """Raise GraphError naming `what` unless `value` is a Value of this graph.
 
-        For importers and passes.
+        While bodies are traced, those of the graphs around are too. For importers and passes.
         """
         if not isinstance(value, Value):
             raise GraphError(
                 f"{what}: a Value of graph {self.name!r} is needed, found {type(value).__name__}"
             )
-        if value.node.graph is not self:
+        graph: Graph | None = self.innermost
+        while graph is not None and value.node.graph is not graph:
+            graph = graph._around
+        if graph is None:
             raise GraphError(
                 f"{what}: {value.label} belongs to another graph, {value.node.graph.name!r} "
                 f"(written at {value.node.site}); a graph takes its own values alone"
             )
+
+    def own(self, value: Value) -> Value:
+        """Return `value`, of this graph or one around it, as a value of this graph."""
+        if value.node.graph is self:
+            return value
+        if value.node.op == "constant":
+            if value not in self._captured:
+                self._captured[value] = self.copy_node(value.node, ()).outputs[0]
+            return self._captured[value]
+        if value not in self._captured:
+            if self._around is None:
+                raise GraphError(f"{value.label} is no value of graph {self.name!r}")
+            self._around.own(value)
+            name = self.free_name(value.label)
+            self._captured[value] = self.input(name, value.shape, value.dtype)
+        return self._captured[value]
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Node:
         """Append a twin of another graph's `node` upon `inputs`. For importers and passes.
@@ -329,7 +402,7 @@ class Graph:
         Arrays are shared. The twin keeps the name (made unique), site and attributes. A leaf takes
         its place among the graph's inputs, parameters or scalars.
         """
-        name = node.name if node.name not in self._by_name else self._unique(node.name)
+        name = node.name if node.name not in self._by_name else self.free_name(node.name)
         twin = Node(self, node.op, tuple(inputs), dict(node.attrs), name, node.site)
         twin.outputs = tuple([Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs])
         self.nodes.append(twin)
@@ -387,7 +460,7 @@ class Graph:
         wanted = check_dtype(dtype, what)
         dims = check_shape(shape, what, wanted)
         if taken is not None:  # A node named after its operator gives way to a declared name.
-            taken.name = self._unique(taken.op)
+            taken.name = self.free_name(taken.op)
             self._by_name[taken.name] = taken
         node = Node(self, op, (), attrs, name, self._next_site or calling_site())
         node.outputs = (Value(node, 0, dims, wanted, name),)
@@ -398,7 +471,7 @@ class Graph:
     def _append(
         self, op: str, inputs: tuple[Value, ...], attrs: dict[str, Any], specs: Sequence[Spec]
     ) -> Node:
-        name = self._unique(self._next_name or op)
+        name = self.free_name(self._next_name or op)
         node = Node(self, op, inputs, attrs, name, self._next_site or calling_site())
         node.outputs = tuple(
             [Value(node, i, shape, dtype) for i, (shape, dtype) in enumerate(specs)]
@@ -407,7 +480,8 @@ class Graph:
         self._by_name[name] = node
         return node
 
-    def _unique(self, stem: str) -> str:
+    def free_name(self, stem: str) -> str:
+        """Return `stem`, or it with a number, such that no node has this name. For passes."""
         name = stem
         while name in self._by_name:
             count = self._counts[stem] = self._counts.get(stem, 0) + 1

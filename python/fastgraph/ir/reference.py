@@ -12,7 +12,7 @@ from fastgraph.ir.graph import Graph, Value
 from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.opdef import OPS
 
-__all__ = ["apply", "evaluate"]
+__all__ = ["apply", "compute", "evaluate"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -56,7 +56,17 @@ def evaluate(
     bind(graph.inputs, inputs or {}, "input", known)
     bind(graph.params, params or {}, "param", known)
     bind(graph.scalars, scalars or {}, "scalar", known)
+    return {
+        name: np.array(array, order="C")
+        for (name, _), array in zip(graph.outputs, compute(graph, known), strict=True)
+    }
 
+
+def compute(graph: Graph, known: dict[Value, Array]) -> list[Array]:
+    """Return the outputs of `graph` in order; `known` holds its leaves, constants aside.
+
+    For operators that hold graphs. `known` is used up.
+    """
     uses: dict[Value, int] = {}
     for node in graph.nodes:
         for value in node.inputs:
@@ -80,7 +90,7 @@ def evaluate(
             uses[value] -= 1
             if not uses[value]:
                 del known[value]
-    return {name: np.array(known[value], order="C") for name, value in graph.outputs}
+    return [known[value] for _, value in graph.outputs]
 
 
 def bind(

@@ -36,6 +36,7 @@ __all__ = [
     "NUMBERS",
     "SIGNED",
     "SUPPORTED",
+    "UINT32",
     "UINT64",
     "UNSIGNED",
     "Shape",
@@ -61,6 +62,7 @@ BOOL: DType = np.dtype(np.bool_)
 INT8: DType = np.dtype(np.int8)
 INT32: DType = np.dtype(np.int32)
 INT64: DType = np.dtype(np.int64)
+UINT32: DType = np.dtype(np.uint32)
 UINT64: DType = np.dtype(np.uint64)
 FLOAT16: DType = np.dtype(np.float16)
 FLOAT32: DType = np.dtype(np.float32)
@@ -71,7 +73,9 @@ HALVES: tuple[DType, ...] = (FLOAT16, np.dtype(ml_dtypes.bfloat16)) if _HAS_BFLO
 FLOATS: tuple[DType, ...] = (*HALVES, FLOAT32, FLOAT64)
 SIGNED: tuple[DType, ...] = (INT8, np.dtype(np.int16), INT32, INT64)
 UNSIGNED: tuple[DType, ...] = (
-    *(np.dtype(kind) for kind in (np.uint8, np.uint16, np.uint32)),
+    np.dtype(np.uint8),
+    np.dtype(np.uint16),
+    UINT32,
     UINT64,
 )
 INTEGERS: tuple[DType, ...] = (*SIGNED, *UNSIGNED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastgraph._core import arena
 from fastgraph._core.order import Order
+from fastgraph.lower.flow import flatten
 from fastgraph.lower.storage import Item, Place, Roots, nbytes_of
 
 __all__ = ["Plan", "plan"]
@@ -14,7 +16,10 @@ __all__ = ["Plan", "plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A memory plan with everything that an independent checker needs."""
+    """A memory plan with everything that an independent checker needs.
+
+    Nodes are calls, those in bodies included; `loops` are the first and the last of each loop.
+    """
 
     dependencies: list[tuple[int, ...]]
     sizes: list[int]
@@ -25,6 +30,7 @@ class Plan:
     offsets: list[int]
     total: int
     index: dict[Place, int]
+    loops: list[tuple[int, int]]
 
 
 def plan(
@@ -47,13 +53,16 @@ def plan(
     outside : set of Value or Temp
         Roots that lie elsewhere.
     """
+    flat = flatten(items, dependencies)
     index: dict[Place, int] = {}
     places: list[Place] = []
     writers: list[list[int]] = []
     users: list[list[int]] = []
     wishes: list[tuple[int, int]] = []
-    for number, (_, call) in enumerate(items):
-        for operand in call.outs:
+    for number, (item, reads, written) in enumerate(
+        zip(flat.calls, flat.reads, flat.writes, strict=True)
+    ):
+        for operand in written:
             root, _ = roots.of(operand)
             if root not in outside:
                 if root not in index:
@@ -62,21 +71,53 @@ def plan(
                     writers.append([])
                     users.append([])
                 writers[index[root]].append(number)
-        for operand in call.ins:
+        for operand in reads:
             root, _ = roots.of(operand)
             if root in index:
                 users[index[root]].append(number)
-        for out, source in call.inplace:
-            target, target_offset = roots.of(call.outs[out])
-            taken, taken_offset = roots.of(call.ins[source])
-            # Other operands of the call that read the same bytes would see them overwritten.
-            again = sum(roots.of(operand)[0] is taken for operand in call.ins)
-            whole = not target_offset and not taken_offset and again == 1
-            if whole and target in index and taken in index and taken is not target:
-                wishes.append((index[target], index[taken]))
+        if item is not None:
+            wishes += _wishes(item[1], roots, index)
     sizes = [nbytes_of(place) for place in places]
     fixed = [i for i, place in enumerate(places) if place in pinned]
     inplace = [(v, u) for v, u in wishes if sizes[v] == sizes[u]]
-    order = Order(dependencies)
-    offsets, total = arena.plan(order, sizes, writers, users, fixed, inplace)
-    return Plan(dependencies, sizes, writers, users, fixed, inplace, offsets, total, index)
+    held = [_held(*accesses, flat.loops) for accesses in zip(writers, users, strict=True)]
+    offsets, total = arena.plan(Order(flat.dependencies), sizes, writers, held, fixed, inplace)
+    return Plan(
+        flat.dependencies,
+        sizes,
+        writers,
+        users,
+        fixed,
+        inplace,
+        offsets,
+        total,
+        index,
+        flat.loops,
+    )
+
+
+def _wishes(call: Any, roots: Roots, index: dict[Place, int]) -> list[tuple[int, int]]:
+    """Return which values a call could compute in the bytes of which others."""
+    wishes = []
+    for out, source in call.inplace:
+        target, target_offset = roots.of(call.outs[out])
+        taken, taken_offset = roots.of(call.ins[source])
+        # Other operands of the call that read the same bytes would see them overwritten.
+        again = sum(roots.of(operand)[0] is taken for operand in call.ins)
+        whole = not target_offset and not taken_offset and again == 1
+        if whole and target in index and taken in index and taken is not target:
+            wishes.append((index[target], index[taken]))
+    return wishes
+
+
+def _held(writers: list[int], users: list[int], loops: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the users of a value, and the end of each loop that it is touched in and outside of.
+
+    Such a value is read again in the next turn.
+    """
+    ends = []
+    for first, last in loops:
+        inside = [first <= number <= last for number in (*writers, *users)]
+        if any(inside) and not all(inside):
+            ends.append(last)
+    return [*users, *ends]

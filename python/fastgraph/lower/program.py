@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +11,13 @@ import numpy as np
 from fastgraph._core.record import Operand, Record
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.ops.control import BODIES
+from fastgraph.lower.control import lower_control
 from fastgraph.lower.edges import chain
+from fastgraph.lower.flow import Flow
 from fastgraph.lower.plan import Plan, plan
 from fastgraph.lower.recorder import NodeSpec, Recorder
-from fastgraph.lower.storage import Lowered, Place, Seam, nbytes_of
+from fastgraph.lower.storage import Item, Lowered, Place, Seam, nbytes_of
 
 __all__ = ["NodeMeta", "Plan", "Program", "SetProgram", "lower", "lower_calls", "record_calls"]
 
@@ -132,9 +136,23 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
         As `lower`.
     """
     lowered = Lowered(graph, is_set)
-    refused = []
+    refused: list[str] = []
+    _lower_nodes(graph, lowered, recorder, refused)
+    if refused:
+        raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
+    recorder.finish(lowered)
+    return lowered
+
+
+def _lower_nodes(graph: Graph, lowered: Lowered, recorder: Recorder, refused: list[str]) -> None:
+    """Add the calls of all nodes of a graph, or of a body; note what cannot be done."""
     for node in graph.nodes:
         if node.is_leaf:
+            continue
+        if node.op in BODIES:
+            lower_control(
+                node, lowered, recorder, lambda body: _lower_nodes(body, lowered, recorder, refused)
+            )
             continue
         if node.op not in recorder.lowerings:
             refused.append(f"{node.name} ({node.op}): not on {recorder.where}")
@@ -143,10 +161,6 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
             lowered.add(node, recorder.lower(node, lowered))
         except CompileError as error:
             refused.append(str(error))
-    if refused:
-        raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
-    recorder.finish(lowered)
-    return lowered
 
 
 def record_calls(lowered: Lowered, recorder: Recorder) -> Program:
@@ -230,7 +244,7 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
         place: (0, planned.offsets[i]) for place, i in planned.index.items()
     }
     _place_ports(program, lowered, recorder, places)
-    for number, (node, call) in enumerate(lowered.run_calls):
+    for _, call in lowered.run_calls:
         for operand in call.ins:
             root, _ = lowered.roots.of(operand)
             if root not in places:
@@ -242,11 +256,50 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
                 memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
                 places[root] = (memory, 0)
                 program.blocks[root] = memory
-        operands = _operands(call, lowered, places)
-        spec = recorder.node(call, operands, number, program.fault_memory)
-        _add(record, node, call, operands, spec, edges[number])
-        program.meta.append(_meta(node, call))
+    _add_items(record, lowered.run_calls, edges, lowered, recorder, places, program.fault_memory)
+    program.meta += [_meta(node, call) for node, call in lowered.run_calls]
     return program
+
+
+def _add_items(
+    record: Record,
+    items: Sequence[Item],
+    edges: Sequence[tuple[int, ...]],
+    lowered: Lowered,
+    recorder: Recorder,
+    places: dict[Place, tuple[int, int]],
+    fault: int,
+    outer: str = "",
+    first: int = 0,
+) -> int:
+    """Add calls as nodes, those of bodies as theirs; return the number of the next one.
+
+    Numbers count nodes in this order, what holds bodies before what is in them.
+    """
+    number = first
+    for (node, call), before in zip(items, edges, strict=True):
+        mine, number = number, number + 1
+        if isinstance(call, Flow):
+            bodies = []
+            for calls in call.bodies:
+                body = record.body()
+                within = f"{outer}{node.name}/"
+                chained = chain(len(calls))
+                number = _add_items(
+                    body, calls, chained, lowered, recorder, places, fault, within, number
+                )
+                bodies.append(body)
+            root, offset = lowered.roots.of(call.flag)
+            memory, start = places[root]
+            flag = Operand(memory, start + offset, nbytes_of(call.flag), True, False)
+            label = f"{call.label}, {node.site}" if node.site else call.label
+            name = outer + node.name
+            record.add_node(name, call.kind, None, [flag], (), 1, 0.0, before, label, None, bodies)
+            continue
+        operands = _operands(call, lowered, places)
+        spec = recorder.node(call, operands, mine, fault)
+        _add(record, node, call, operands, spec, before, outer)
+    return number
 
 
 def _place_ports(
@@ -311,13 +364,14 @@ def _add(
     operands: list[Operand],
     spec: NodeSpec,
     dependencies: tuple[int, ...],
+    outer: str = "",
 ) -> None:
     # What messages about bad data call it: the operator, and where it was written.
     label = call.label or node.op
     if node.site:
         label = f"{label}, {node.site}"
     record.add_node(
-        node.name,
+        outer + node.name,
         "function",
         spec.kernel,
         [*operands, *spec.extra],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastgraph._core.record import Operand
 from fastgraph.ir.graph import Node
-from fastgraph.lower.storage import Item, Lowered, Roots
+from fastgraph.lower.storage import Item, Lowered, Place, Roots
 
 if TYPE_CHECKING:
     from fastgraph._core.record import Record
@@ -41,6 +41,10 @@ class Recorder(ABC):
     @abstractmethod
     def lower(self, node: Node, lowered: Lowered) -> list[Any]:
         """Return the calls of a node; `lowered` tells where earlier values lie."""
+
+    @abstractmethod
+    def copies(self, pairs: Sequence[tuple[Place, Place]]) -> list[Any]:
+        """Return the calls that copy bytes, by pairs (to, from), in whatever order."""
 
     @abstractmethod
     def finish(self, lowered: Lowered) -> None:

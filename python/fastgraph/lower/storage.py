@@ -111,6 +111,8 @@ class Lowered:
 
     def _is_set(self, place: Place) -> bool:
         """Whether a place depends on parameters and constants alone."""
+        # What a body reads of the graph around it is bytes of that one's values.
+        place, _ = self.roots.of(place)
         if isinstance(place, Temp):
             return False
         return place.node in self.is_set or place.node.op in ("param", "constant")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fastgraph.ir.graph import Graph, Node
 from fastgraph.passes import (
     attention,
+    bodies,
     canonicalise,
     dead,
     fold,
@@ -91,6 +92,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     if fuse:
         found = dead.run(views.run(found))
     found = dead.run(fuse_run(found, fuse=fuse))
+    found = dead.run(bodies.run(found, lambda body: optimise(body, fuse=fuse, pack=pack)))
     found = schedule.run(found)
     is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}
     return Optimised(found, is_set)

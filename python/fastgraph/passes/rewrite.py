@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from fastgraph.ir.graph import Graph, Node, Value
+from fastgraph.ir.ops.control import BODIES
 
 __all__ = ["Rewriter", "constant_of", "readers_of", "set_first", "set_nodes", "use_counts"]
 
 PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "concat", "pack_weight"})
+
+# What is done in a run whatever it depends on: the set program has no branches.
+IN_RUN = frozenset(BODIES)
 
 
 def set_nodes(nodes: Iterable[Node]) -> set[Node]:
@@ -27,6 +31,8 @@ def depends_on_set_alone(node: Node, found: set[Node]) -> bool:
     """Whether `node` belongs with `found`, the set nodes among those before it."""
     if node.is_leaf:
         return node.op in ("param", "constant")
+    if node.op in IN_RUN:
+        return False
     return found.issuperset([value.node for value in node.inputs])
 
 
@@ -111,11 +117,15 @@ class Rewriter:
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:
         """Say that the new `values` stand for the outputs of the old `node`."""
-        self._values.update(zip(node.outputs, values, strict=True))
+        self.put_values(node.outputs, values)
 
     def replace_value(self, old: Value, new: Value) -> None:
         """Say that the new value stands for the old one."""
         self._values[old] = new
+
+    def put_values(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Say that the new values stand for the old ones."""
+        self._values.update(zip(old, new, strict=True))
 
     def is_set(self, value: Value) -> bool:
         """Whether the new `value` depends on parameters and constants alone."""

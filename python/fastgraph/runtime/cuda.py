@@ -10,7 +10,7 @@ import numpy as np
 from fastgraph._core import buffer, cuda_work
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_runner import cuda_runner
-from fastgraph._core.record import Launch, Record, RecordNode
+from fastgraph._core.record import Launch, Record, RecordNode, flat_nodes
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
 from fastgraph.device.child import Part
@@ -261,7 +261,9 @@ def _check_arguments(record: Record, gpu: CudaBackend) -> None:
     That is a mistake of a lowering, not of the graph's.
     """
     sizes: dict[int, list[int]] = {}
-    for node in record.nodes:
+    for node in flat_nodes(record.nodes):
+        if node.bodies:
+            continue
         call = launch_of(node)
         handle = call.function.handle
         if handle not in sizes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph._core.buffer import Block
-from fastgraph._core.record import RecordNode
+from fastgraph._core.record import RecordNode, flat_nodes
 from fastgraph.device.child import Part, Port
 from fastgraph.device.pending import Work
 from fastgraph.errors import InputError
@@ -79,7 +79,7 @@ def part_of(
             for name, dtype, offset, default in program.scalars
         ],
         named=True,
-        faults={fault_memory: tuple(_called(title, node) for node in nodes)}
+        faults={fault_memory: tuple(_called(title, node) for node in flat_nodes(nodes))}
         if fault_memory >= 0
         else {},
     )

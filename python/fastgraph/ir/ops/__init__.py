@@ -58,6 +58,7 @@ from fastgraph.ir.ops.comparison import (
     where,
 )
 from fastgraph.ir.ops.composites import group_norm, log_softmax
+from fastgraph.ir.ops.control import cond, while_loop
 from fastgraph.ir.ops.functions import (
     erf,
     exp,
@@ -149,6 +150,7 @@ __all__ = [
     "celu",
     "clip",
     "concat",
+    "cond",
     "cos",
     "cosh",
     "cumulative_sum",
@@ -252,4 +254,5 @@ __all__ = [
     "trunc",
     "var",
     "where",
+    "while_loop",
 ]

@@ -43,9 +43,9 @@ def graph_of(args: tuple[Any, ...]) -> Graph | None:
     """Return the graph of the first Value among `args` and the lists in them."""
     for arg in args:
         if isinstance(arg, Value):
-            return arg.graph
+            return arg.graph.innermost
         if isinstance(arg, list | tuple):
             for one in arg:
                 if isinstance(one, Value):
-                    return one.graph
+                    return one.graph.innermost
     return None

@@ -40,6 +40,22 @@ class HostRecorder(Recorder):
         """Return the calls of a node."""
         return LOWERINGS[node.op](node, self.target)
 
+    def copies(self, pairs: Sequence[tuple[Place, Place]]) -> list[Any]:
+        """Return one call for each pair."""
+        calls = []
+        for to, source in pairs:
+            size = nbytes_of(to)
+            cost = estimate(0, 2 * size)
+            parts = choose_parts(cost, self.target.threads, max(size // PAGE, 1))
+            words = [size]
+            calls.append(
+                Call(
+                    "copy_bytes", (to,), (source,), words, parts, cost,
+                    nbytes=2 * size, label="copy",
+                )
+            )  # fmt: skip
+        return calls
+
     def finish(self, lowered: Lowered) -> None:
         """Give every output bytes of its own in the arena, by a copy where it shares them."""
         roots = lowered.roots
@@ -48,12 +64,8 @@ class HostRecorder(Recorder):
         for name, value in lowered.graph.outputs:
             root, _ = roots.of(value)
             if root not in written or root in claimed or nbytes_of(root) != nbytes_of(value):
-                size = nbytes_of(value)
-                root = Temp(size, f"copy of {name}")
-                cost = estimate(0, 2 * size)
-                parts = choose_parts(cost, self.target.threads, max(size // PAGE, 1))
-                call = Call("copy_bytes", (root,), (value,), [size], parts, cost, nbytes=2 * size)
-                lowered.run_calls.append((value.node, call))
+                root = Temp(nbytes_of(value), f"copy of {name}")
+                lowered.run_calls += [(value.node, call) for call in self.copies([(root, value)])]
             claimed.add(root)
             lowered.outputs.append(Output(name, value, root))
 

@@ -11,9 +11,10 @@ from fastgraph.ir.graph import Node
 from fastgraph.lower.cuda import LOWERINGS, Target
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.order import launch_edges
-from fastgraph.lower.cuda.seam import close_seams
+from fastgraph.lower.cuda.seam import close_seams, move_calls
+from fastgraph.lower.flow import Flow, walk
 from fastgraph.lower.recorder import NodeSpec, Recorder
-from fastgraph.lower.storage import Item, Lowered, Roots
+from fastgraph.lower.storage import Item, Lowered, Place, Roots
 
 __all__ = ["CudaRecorder", "codes_of"]
 
@@ -46,6 +47,10 @@ class CudaRecorder(Recorder):
         """Return the calls of a node."""
         target = replace(self.target, roots=lowered.roots, is_set=lowered.is_set)
         return list(LOWERINGS[node.op](node, target))
+
+    def copies(self, pairs: Sequence[tuple[Place, Place]]) -> list[Any]:
+        """Return kernels that move the bytes, as few as can be."""
+        return [call for _, call in move_calls("copy", list(pairs), None, (), self.target)]
 
     def finish(self, lowered: Lowered) -> None:
         """Add the nodes that bring inputs in and outputs out."""
@@ -95,6 +100,8 @@ class CudaRecorder(Recorder):
 def codes_of(lowered: Lowered) -> dict[KernelCode, int]:
     """Return the kernels of all calls, each once, with the most dynamic shared memory it gets."""
     found: dict[KernelCode, int] = {}
-    for _, call in (*lowered.set_calls, *lowered.run_calls):
+    for _, call in walk((*lowered.set_calls, *lowered.run_calls)):
+        if isinstance(call, Flow):
+            continue
         found[call.code] = max(found.get(call.code, 0), call.shared_bytes)
     return found
