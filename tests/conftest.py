@@ -60,8 +60,10 @@ DEVICES = ("cpu",) if CUDA_PROBLEM else ("cpu", "cuda")
 
 _outcome = pytest.StashKey[bool]()
 
-# The counters at the end of the last test that passed.
+# The counters at the end of the last test that passed, and the fixtures of several tests that have
+# ended since: what they held may be garbage that still counts.
 _settled: dict[str, int] = {}
+_finalised: list[str] = []
 
 # Times vary with the machine; a test that means to bound one does so itself.
 hypothesis.settings.register_profile("fastgraph", deadline=None)
@@ -110,6 +112,12 @@ def pytest_collection_finish() -> None:
     """Keep the collector, which many tests call often, from walking all modules each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """Note what may have left garbage behind."""
+    if fixturedef.scope != "function":
+        _finalised.append(fixturedef.argname)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -177,8 +185,9 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     before = counters.snapshot()
-    if before != _settled:
+    if before != _settled or _finalised:
         # Garbage of a fixture or of a failed test would hide as much of a leak of this one.
+        _finalised.clear()
         gc.collect()
         before = counters.snapshot()
     yield
