@@ -18,6 +18,16 @@ from fastgraph.device.pending import Scratch
 from tests.device.kernels import N, fill
 
 
+class Thing:
+    """What no call takes; it is called the same in each process of a run of tests."""
+
+    def __repr__(self):
+        return "thing"
+
+
+THING = Thing()
+
+
 def build_one(ctx, act, *, check="known"):
     """Record what `act(builder)` adds."""
     return fg.DeviceGraph.create(ctx, act, check=check)
@@ -261,7 +271,7 @@ def test_too_many_axes(ctx):
         "f4,f4",
         "no such",
         5,
-        object(),
+        THING,
     ],
     ids=str,
 )
@@ -490,7 +500,7 @@ def test_a_build_that_raises(ctx, error):
         ({"check": 1}, fg.InputError),
         ({"verify": -1}, fg.InputError),
         ({"verify": True}, fg.InputError),
-        ({"cache": object()}, fg.InputError),
+        ({"cache": THING}, fg.InputError),
         ({"key": 5}, fg.InputError),
     ],
     ids=str,

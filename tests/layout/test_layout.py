@@ -152,5 +152,5 @@ def test_readme_shows_the_two_commands():
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     assert [block.strip() for block in blocks[:2]] == [
         'pip install ".[onnx]" && python -m fastgraph demo',
-        'pip install ".[test]" && pytest',
+        'pip install ".[test]" && pytest -n 2 --dist loadfile',
     ]
