@@ -111,6 +111,9 @@ cdef class CudaRunner(Runner):
         self.joins = True
         return 0
 
+    cdef int take_handle(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        return self.take_block(i, block, offset)
+
     cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
         cdef bytes word = (<const char *> value)[:nbytes]
         self.scalars[self.scalar_memory, offset] = word.ljust(WORD, b"\0")
@@ -127,6 +130,17 @@ cdef class CudaRunner(Runner):
         else:
             self.outs[i].wanted = at
             self.out_blocks[i] = (block, offset)
+        return 0
+
+    cdef tuple output_place(self, Py_ssize_t i):
+        return self.outputs, self.outs[i].home
+
+    cdef int connect(self, list feeds, list handles) except -1:
+        return 0
+
+    cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        copy_out(self, i, block, offset)
+        wait_for(self, self.on)
         return 0
 
     cdef int home(self) except -1:

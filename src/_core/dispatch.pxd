@@ -25,6 +25,9 @@ cdef class Engine:
     cdef tuple offsets
     cdef tuple views
     cdef list held                            # the arrays of the run under way
+    cdef list handles                         # by input: its handle's Buffer, or None
+    cdef set spoiled                          # inputs whose handles a failed run has left so
+    cdef bint dirty                           # handles or feeds have changed since `_settle`
     cdef list unset                           # names of parameters without a value
     cdef vector[input_slot] slots
     cdef vector[output_slot] results
@@ -39,5 +42,6 @@ cdef class Engine:
 
 cdef int Engine_begin(Engine self) except -1
 cdef int Engine_finish(Engine self, bint wait) except -1
+cdef int Engine_place_handle(Engine self, Py_ssize_t i) except -1
 cdef int Engine_place_scalars(Engine self, dict given) except -1
 cdef void Engine_end(Engine self) noexcept

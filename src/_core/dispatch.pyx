@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 
 from fastgraph._core.buffer cimport Buffer, Bytes_create
 from fastgraph._core.counters cimport ENGINES, counters_add
+from fastgraph._core.feeds cimport Feed
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.checks import as_checked, describe, scalar_value
@@ -33,6 +34,8 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
     cdef const Py_ssize_t *wanted = self.dims.data() + slot.first_dim
     cdef int d
     cdef bint same = False
+    if value is None and i in self.spoiled:
+        raise InputError(no_handle(self, i))
     if PyArray_CheckExact(value):
         array = <cnp.ndarray> value
         if (cnp.PyArray_TYPE(array) == slot.type_num and cnp.PyArray_NDIM(array) == slot.n_dims
@@ -79,10 +82,30 @@ cdef int stage(Engine self, Py_ssize_t i, cnp.ndarray array) except -1:
 
 cdef int place_list(Engine self, list inputs) except -1:
     """Place every input. Only this frame may see `inputs` where Python code can run meanwhile."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, given = PyList_GET_SIZE(inputs)
     for i in range(self.n_inputs):
-        place_input(self, i, <object> PyList_GET_ITEM(inputs, i))
+        if i < given and (<object> PyList_GET_ITEM(inputs, i) is not None
+                          or <object> PyList_GET_ITEM(self.handles, i) is None):
+            place_input(self, i, <object> PyList_GET_ITEM(inputs, i))
+        else:
+            Engine_place_handle(self, i)
     return 0
+
+
+cdef int Engine_place_handle(Engine self, Py_ssize_t i) except -1:
+    """Let input `i`, which this run was not given, be what its handle holds."""
+    cdef Buffer buffer = <Buffer> PyList_GET_ITEM(self.handles, i)
+    if buffer is None:
+        raise InputError(no_handle(self, i))
+    return self.runner.take_handle(i, buffer.block, buffer.offset)
+
+
+cdef str no_handle(Engine self, Py_ssize_t i):
+    name, shape, dtype = self.input_specs[i]
+    if i in self.spoiled:
+        return (f"handle {name!r} is not valid: a run that was to write it where it lies has "
+                "failed; bind it again, or give the input")
+    return f"input {name!r} ({describe(shape, dtype)}) was not given and has no handle"
 
 
 cdef int place_sequence(Engine self, object inputs) except -1:
@@ -94,13 +117,12 @@ cdef int place_sequence(Engine self, object inputs) except -1:
                 f"run_slots takes a list of arrays in declared order, not {type(inputs).__name__}")
         inputs = list(inputs)
     if PyList_GET_SIZE(inputs) != self.n_inputs:
-        raise InputError(
-            f"{PyList_GET_SIZE(inputs)} inputs were given; the graph takes {self.n_inputs}: "
-            f"{[spec[0] for spec in self.input_specs]}")
+        check_number(self, inputs)
     if plain:
-        for i in range(self.n_inputs):
-            plain = (plain and PyArray_CheckExact(<object> PyList_GET_ITEM(inputs, i))
-                     and PyArray_ISCARRAY_RO(<cnp.ndarray> PyList_GET_ITEM(inputs, i)))
+        for i in range(PyList_GET_SIZE(inputs)):
+            plain = plain and (<object> PyList_GET_ITEM(inputs, i) is None or (
+                PyArray_CheckExact(<object> PyList_GET_ITEM(inputs, i))
+                and PyArray_ISCARRAY_RO(<cnp.ndarray> PyList_GET_ITEM(inputs, i))))
         if plain:
             # No Python code runs and the GIL is kept to the end: the caller's list will do.
             return place_list(self, inputs)
@@ -109,9 +131,30 @@ cdef int place_sequence(Engine self, object inputs) except -1:
     return place_list(self, inputs)
 
 
+cdef int check_number(Engine self, list inputs) except -1:
+    """Handles stand in for the last inputs where those were left out; else InputError."""
+    cdef Py_ssize_t i, given = len(inputs)
+    cdef bint complete = given < self.n_inputs
+    for i in range(given, self.n_inputs):
+        complete = complete and <object> PyList_GET_ITEM(self.handles, i) is not None
+    if complete:
+        return 0
+    for i in range(given, self.n_inputs):
+        if i in self.spoiled:
+            raise InputError(no_handle(self, i))
+    names = [spec[0] for spec in self.input_specs]
+    missing = [names[i] for i in range(given, self.n_inputs) if self.handles[i] is None]
+    if missing or given > self.n_inputs:
+        raise InputError(
+            f"{given} inputs were given; the graph takes {self.n_inputs}: {names}"
+            + (f"; {missing} have no handle" if missing else ""))
+    return 0
+
+
 cdef int place_mapping(Engine self, object inputs) except -1:
     cdef Py_ssize_t i
     cdef PyObject *found
+    cdef Py_ssize_t given = 0
     cdef list arrays = []
     if not isinstance(inputs, dict):
         if not hasattr(inputs, "keys"):
@@ -120,12 +163,20 @@ cdef int place_mapping(Engine self, object inputs) except -1:
         inputs = dict(inputs)
     for i in range(self.n_inputs):
         found = PyDict_GetItemWithError(inputs, (<tuple> self.input_specs[i])[0])
-        if found == NULL:
+        if found != NULL:
+            if <object> found is None:
+                as_checked(self.input_specs[i], None)      # raises: no array
+            arrays.append(<object> found)
+            given += 1
+        elif self.handles[i] is not None:
+            arrays.append(None)
+        elif i in self.spoiled:
+            raise InputError(no_handle(self, i))
+        else:
             raise InputError(
                 f"input {self.input_specs[i][0]!r} ({describe(*self.input_specs[i][1:])}) was "
                 f"not given; given: {sorted(map(str, inputs))}")
-        arrays.append(<object> found)
-    if len(<dict> inputs) != self.n_inputs:
+    if len(<dict> inputs) != given:
         names = [spec[0] for spec in self.input_specs]
         raise InputError(
             f"{sorted([str(name) for name in inputs if name not in names])} are not inputs of the "
@@ -162,7 +213,14 @@ cdef int Engine_begin(Engine self) except -1:
     if not self.ready:
         check_open(self)
         raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
-    return Engine_lock(self)
+    Engine_lock(self)
+    if self.dirty:
+        try:
+            settle(self)
+        except BaseException:
+            GraphLock_give(self.runner.lock)
+            raise
+    return 0
 
 
 cdef int check_open(Engine self) except -1:
@@ -181,6 +239,15 @@ cdef int Engine_lock(Engine self) except -1:
     if cut_off:
         # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.
         runner.home()
+        if runner.spoiled:
+            spoil(self)
+    return 0
+
+
+cdef int settle(Engine self) except -1:
+    """Let the runner know of handles and feeds as they are now; the lock is held."""
+    self._settle()
+    self.dirty = False
     return 0
 
 
@@ -188,10 +255,24 @@ cdef void Engine_end(Engine self) noexcept:
     # What dies with these arrays may run code that enters this graph.
     cdef list _held = self.held
     self.held = None
+    if self.runner.spoiled:
+        spoil(self)
     GraphLock_give(self.runner.lock)
 
 
+cdef void spoil(Engine self) noexcept:
+    """A run has failed amid writing where handles lie: they are not valid until bound again."""
+    cdef Feed feed
+    self.runner.spoiled = False
+    for feed in self.runner.feeds:
+        if feed.in_place:
+            self.handles[feed.handle] = None
+            self.spoiled.add(feed.handle)
+
+
 cdef int Engine_finish(Engine self, bint wait) except -1:
+    if self.runner.feeds is not None:
+        self.runner.check_feeds()
     # From here on memory changes: what earlier raw outputs name is gone.
     self.generation += 1
     return self.runner.run() if wait else self.runner.enqueue()
@@ -225,6 +306,8 @@ cdef class Engine:
         self.output_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _ in outputs])
         self.scalar_specs = tuple(scalars)
         self.n_inputs = len(inputs)
+        self.handles = [None] * self.n_inputs
+        self.spoiled = set()
         self.n_scalars = len(scalars)
         for _, shape, dtype in inputs:
             slot.type_num = np.dtype(dtype).num
@@ -253,10 +336,9 @@ cdef class Engine:
 
     def _view(self, Py_ssize_t i):
         _, shape, dtype = self.output_specs[i]
+        block, at = self.runner.output_place(i)
         view = np.frombuffer(
-            Bytes_create(
-                self.runner.outputs, <uintptr_t> self.results[i].home, self.results[i].nbytes,
-                True),
+            Bytes_create(block, at, self.results[i].nbytes, True),
             dtype=np.uint8) if self.results[i].nbytes else np.empty(0, np.uint8)
         view = view.view(dtype).reshape(shape)
         view.flags.writeable = False
@@ -281,6 +363,46 @@ cdef class Engine:
         self.unset = unset
         self.ready = not unset
         self._params = params
+
+    def _hold(self, Py_ssize_t i, buffer, state):
+        """Let input `i` be what `buffer` holds where it is not given; the caller holds the lock.
+
+        buffer: None for no handle; state: what ``_state`` becomes.
+        """
+        # No Python code runs from here on: neither a signal nor another thread sees half of it.
+        _before = self.handles[i], self._state
+        self.handles[i] = buffer
+        self.spoiled.discard(i)
+        self._state = state
+        self.dirty = True
+
+    def _spoiled(self):
+        """Return the numbers of inputs whose handles a failed run has spoiled."""
+        return frozenset(self.spoiled)
+
+    def _spoil(self, numbers):
+        """Let the handles of these inputs be spoiled: of a clone, as those it was made of."""
+        for i in numbers:
+            self.handles[i] = None
+            self.spoiled.add(i)
+
+    def _connect(self, list feeds):
+        """Let runs feed handles like this, and outputs be where they then are; with the lock."""
+        cdef Py_ssize_t i
+        cdef Buffer buffer
+        cdef list views = list(self.views), offsets = list(self.offsets)
+        handles = [(buffer.block, buffer.offset, buffer.nbytes)
+                   for buffer in self.handles if buffer is not None]
+        self.runner.connect(feeds, handles)
+        for i in range(<Py_ssize_t> self.results.size()):
+            _, at = self.runner.output_place(i)
+            if at != <uintptr_t> self.results[i].home:
+                self.results[i].home = <void *> <uintptr_t> at
+                offsets[i] = at - self.runner.outputs.ptr, offsets[i][1]
+                views[i] = self._view(i)
+        if offsets != list(self.offsets):
+            self.views = tuple(views)
+            self.offsets = tuple(offsets)
 
     def close(self):
         """Give up the arena and the executable; waits for a run. May be called again.
@@ -315,6 +437,8 @@ cdef class Engine:
             self.ready = False
             self.generation += 1
             self.views = ()
+            self.handles = [None] * self.n_inputs
+            self.dirty = False
             self.runner = Runner.__new__(Runner)
         finally:
             GraphLock_give(runner.lock)
@@ -356,9 +480,10 @@ cdef class Engine:
 
         Parameters
         ----------
-        inputs : list of numpy.ndarray
+        inputs : list of numpy.ndarray or None
             One array for each declared input, in declared order, also for unused ones; exact
-            shape and dtype. Dense arrays are read where they are; others are copied first.
+            shape and dtype. Dense arrays are read where they are; others are copied first. None
+            stands for what the input's handle holds; at the end of the list it may be left out.
         **scalars
             Values of the graph's scalars for this call.
 
@@ -407,7 +532,8 @@ cdef class Engine:
         Parameters
         ----------
         inputs : mapping of str to array
-            Every declared input by name; any strides, exact shape and dtype.
+            Every declared input by name; any strides, exact shape and dtype. Inputs with a handle
+            may be left out.
         out : sequence of array, optional
             Where to put the outputs, in output order, exact shape and dtype: NumPy arrays of any
             strides; on cuda also arrays on the device, which are written without a copy.
@@ -491,6 +617,24 @@ cdef class Engine:
         finally:
             Engine_end(self)
 
+    def _run_feed(self, inputs, dict scalars, Py_ssize_t i, Py_ssize_t output):
+        """Run by name, then copy an output into the handle of input `i`, and return it."""
+        cdef Buffer buffer
+        cdef list arrays
+        Engine_begin(self)
+        try:
+            buffer = self._written(i).buffer
+            self.runner.start(True)
+            if self.n_scalars or scalars:
+                Engine_place_scalars(self, scalars)
+            place_mapping(self, inputs)
+            Engine_finish(self, True)
+            arrays = fresh_outputs(self)
+            self.runner.copy_output(output, buffer.block, buffer.offset)
+            return arrays[output]
+        finally:
+            Engine_end(self)
+
     def output_view(self, i):
         """Return output `i` as a read-only array over the arena: the same object every time.
 
@@ -537,6 +681,8 @@ cdef class Engine:
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
+            if self.runner.feeds is not None:
+                self.runner.check_feeds()
             self.generation += 1
             return self.runner.run_timed()
         finally:

@@ -3,10 +3,11 @@
 
 cimport cython
 from libc.stdint cimport uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block, Block_create
+from fastgraph._core.feeds cimport Feed, Feed_copy, Feed_locate
 from fastgraph._core.host_graph cimport (
     HostGraph, HostGraph_check_fault, HostGraph_run, HostGraph_run_timed)
 from fastgraph._core.runner cimport Runner
@@ -15,7 +16,18 @@ from fastgraph._core.runner cimport Runner
 cdef struct host_port:
     size_t memory
     Py_ssize_t nbytes
-    void *home                           # staging of an input; where an output lies in the arena
+    void *home                           # staging of an input; where an output lies by default
+    void *arena                          # of an output: its place there
+    Py_ssize_t handle                    # of an output: the input whose handle it lies in, or -1
+
+
+cdef struct host_span:
+    uintptr_t start
+    uintptr_t stop
+
+
+# Copies of more bytes let other threads go on.
+cdef Py_ssize_t LONG_COPY = 1 << 20
 
 
 @cython.final
@@ -30,14 +42,20 @@ cdef class HostRunner(Runner):
     cdef vector[host_port] outs
     cdef uintptr_t arena_start
     cdef uintptr_t arena_stop
+    cdef vector[host_span] written       # handles in which outputs are computed
+    cdef vector[host_span] held          # all handles
+    cdef list places                     # by output: the Block that it lies in by default
+    cdef list copied                     # the feeds that copy
+    cdef list located                    # those at rows that a run tells
 
     cdef int start(self, bint settle) except -1:
         return 0
 
     cdef int take(self, Py_ssize_t i, const void *at) except -1:
         cdef host_port *port = &self.ins[i]
-        if <uintptr_t> at < self.arena_stop and <uintptr_t> at + port.nbytes > self.arena_start:
-            # One of the model's own views: the run would overwrite it.
+        if ((<uintptr_t> at < self.arena_stop and <uintptr_t> at + port.nbytes > self.arena_start)
+                or (self.written.size() and meets(self.written, <uintptr_t> at, port.nbytes))):
+            # One of the model's own views, or memory of a handle: the run would overwrite it.
             memcpy(port.home, at, port.nbytes)
             self.graph.bases[port.memory] = port.home
         else:
@@ -51,13 +69,23 @@ cdef class HostRunner(Runner):
         self.graph.bases[self.ins[i].memory] = self.ins[i].home
         return 0
 
+    cdef int take_handle(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        self.graph.bases[self.ins[i].memory] = <void *> (block.ptr + <uintptr_t> offset)
+        return 0
+
     cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
         memcpy(<char *> self.scalars.ptr + offset, value, nbytes)
         return 0
 
     cdef bint give(self, Py_ssize_t i, void *at) except -1:
+        if self.held.size() and (self.outs[i].handle >= 0 or meets(
+                self.held, <uintptr_t> at, self.outs[i].nbytes)):
+            return False                 # the run may read there, or writes it into a handle
         self.graph.bases[self.outs[i].memory] = at
         return True
+
+    cdef tuple output_place(self, Py_ssize_t i):
+        return self.places[i], <uintptr_t> self.outs[i].home
 
     cdef int home(self) except -1:
         cdef size_t i
@@ -65,12 +93,67 @@ cdef class HostRunner(Runner):
             self.graph.bases[self.outs[i].memory] = self.outs[i].home
         return 0
 
+    cdef int check_feeds(self) except -1:
+        cdef Feed feed
+        for feed in self.located:
+            if feed.scalar >= 0:
+                Feed_locate(feed, <const char *> self.scalars.ptr + feed.scalar)
+            else:
+                Feed_locate(feed, self.graph.bases[self.ins[feed.input].memory])
+        return 0
+
     cdef int run(self) except -1:
+        self.spoiled = self.written.size() > 0
         HostGraph_run(self.graph)
-        return HostGraph_check_fault(self.graph)
+        HostGraph_check_fault(self.graph)
+        self.spoiled = False
+        return 0 if self.feeds is None else feed_all(self)
 
     cdef list run_timed(self):
-        return HostGraph_run_timed(self.graph)
+        self.spoiled = self.written.size() > 0
+        times = HostGraph_run_timed(self.graph)
+        self.spoiled = False
+        if self.feeds is not None:
+            feed_all(self)
+        return times
+
+    cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        memmove(<void *> (block.ptr + <uintptr_t> offset), self.outs[i].home, self.outs[i].nbytes)
+        return 0
+
+    cdef int connect(self, list feeds, list handles) except -1:
+        # No Python code runs here that could see half of it.
+        cdef Feed feed
+        cdef Block block
+        cdef Py_ssize_t i, offset, nbytes
+        cdef host_span span
+        cdef list places = [self.arena] * len(self.places), copied = [], located = []
+        self.written.clear()
+        self.held.clear()
+        for block, offset, nbytes in handles:
+            span.start = block.ptr + <uintptr_t> offset
+            span.stop = span.start + <uintptr_t> nbytes
+            self.held.push_back(span)
+        for i in range(<Py_ssize_t> self.outs.size()):
+            self.outs[i].home = self.outs[i].arena
+            self.outs[i].handle = -1
+        for feed in feeds:
+            if feed.in_place:
+                span.start = feed.block.ptr + <uintptr_t> feed.offset
+                span.stop = span.start + <uintptr_t> feed.nbytes
+                self.written.push_back(span)
+                self.outs[feed.output].home = <void *> span.start
+                self.outs[feed.output].handle = feed.handle
+                places[feed.output] = feed.block
+            else:
+                copied.append(feed)
+            if feed.scalar >= 0 or feed.input >= 0:
+                located.append(feed)
+        self.places = places
+        self.copied = copied
+        self.located = located
+        self.feeds = feeds if feeds else None
+        return self.home()
 
     cdef int adopt(self, list places, bint ready) except -1:
         # No Python code runs here, so neither a signal nor another thread sees half of it.
@@ -82,6 +165,33 @@ cdef class HostRunner(Runner):
             owners[memory] = block
         self.graph.owners = owners
         return 0
+
+
+cdef bint meets(const vector[host_span] &spans, uintptr_t at, Py_ssize_t nbytes) noexcept:
+    cdef size_t i
+    for i in range(spans.size()):
+        if at < spans[i].stop and at + <uintptr_t> nbytes > spans[i].start:
+            return True
+    return False
+
+
+cdef int feed_all(HostRunner self) except -1:
+    """Copy outputs of the run that is over into handles."""
+    cdef Feed feed
+    cdef const void *source
+    for feed in self.copied:
+        source = self.graph.bases[self.outs[feed.output].memory]
+        if feed.nbytes > LONG_COPY and self.release_gil:
+            copy_released(feed, source)
+        else:
+            Feed_copy(feed, source)
+    return 0
+
+
+cdef int copy_released(Feed feed, const void *source) except -1:
+    with nogil:
+        Feed_copy(feed, source)
+    return 0
 
 
 def host_runner(HostGraph graph not None, Block arena not None, list inputs not None,
@@ -114,13 +224,17 @@ def host_runner(HostGraph graph not None, Block arena not None, list inputs not 
         staged += (nbytes + 63) // 64 * 64
     self.staged = Block_create(staged, False)
     staged = 0
+    port.arena = NULL
+    port.handle = -1
     for port.nbytes, port.memory in inputs:
         port.home = <char *> self.staged.ptr + staged
         staged += (port.nbytes + 63) // 64 * 64
         self.ins.push_back(port)
     for port.nbytes, port.memory, offset in outputs:
-        port.home = <char *> arena.ptr + <Py_ssize_t> offset
+        port.home = port.arena = <char *> arena.ptr + <Py_ssize_t> offset
         self.outs.push_back(port)
+    self.places = [arena] * len(outputs)
+    self.copied = self.located = []
     self.scalars = Block_create(scalar_bytes, True)
     if scalar_memory >= 0:
         graph.bind(scalar_memory, self.scalars, 0)

@@ -13,6 +13,8 @@ cdef class Runner:
     cdef readonly bint release_gil       # other threads may go on during a run
     cdef readonly bint on_device         # arrays may lie in memory of a device
     cdef readonly object own_stream      # where runs are put by default; None where there are none
+    cdef list feeds                      # None where there are none
+    cdef bint spoiled                    # a run that failed may have left parts in handles
 
     # All with the lock held. `start` comes first in each run; with `settle` nothing that was
     # enqueued earlier still reads what the host writes.
@@ -23,20 +25,30 @@ cdef class Runner:
     cdef void *staging(self, Py_ssize_t i) except NULL
     cdef int take_staged(self, Py_ssize_t i) except -1
     cdef int take_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
+    # It is a handle's: it lies there in all runs to come, and nothing the run writes overlaps it.
+    cdef int take_handle(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
     cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1
     # Whether output `i` will be at `at` after the run; else it has to be copied from its home.
     cdef bint give(self, Py_ssize_t i, void *at) except -1
     cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
+    # Where output `i` lies by default: (Block, address).
+    cdef tuple output_place(self, Py_ssize_t i)
     # Let outputs lie where they are by default.
     cdef int home(self) except -1
     # Put what is enqueued by the coming run on a stream of the device's.
     cdef int use(self, object stream) except -1
     # That stream, or its own.
     cdef object stream(self)
+    # Once inputs and scalars are placed: InputError where a feed's rows are not its handle's.
+    cdef int check_feeds(self) except -1
+    # Copy output `i` of the last run, which is over, into a handle.
+    cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
     # Run and wait, or enqueue that.
     cdef int run(self) except -1
     cdef int enqueue(self) except -1
     cdef list run_timed(self)
     # Bind memories to blocks, all or none: a list of (memory, block).
     cdef int adopt(self, list places, bint ready) except -1
+    # These are all feeds, and handles as (Block, offset, bytes).
+    cdef int connect(self, list feeds, list handles) except -1
     cdef int close(self) except -1

@@ -18,6 +18,7 @@ cdef class Runner:
         self.lock = GraphLock.__new__(GraphLock)
         self.release_gil = False
         self.on_device = False
+        self.spoiled = False
 
     def __init__(self):
         raise TypeError("runners are made by the functions of their modules")
@@ -37,6 +38,9 @@ cdef class Runner:
     cdef int take_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
         raise NotImplementedError
 
+    cdef int take_handle(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        raise NotImplementedError
+
     cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
         raise NotImplementedError
 
@@ -44,6 +48,9 @@ cdef class Runner:
         raise NotImplementedError
 
     cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        raise NotImplementedError
+
+    cdef tuple output_place(self, Py_ssize_t i):
         raise NotImplementedError
 
     cdef int home(self) except -1:
@@ -55,6 +62,12 @@ cdef class Runner:
     cdef object stream(self):
         return None
 
+    cdef int check_feeds(self) except -1:
+        raise NotImplementedError
+
+    cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
+        raise NotImplementedError
+
     cdef int run(self) except -1:
         raise NotImplementedError
 
@@ -65,6 +78,9 @@ cdef class Runner:
         raise NotImplementedError
 
     cdef int adopt(self, list places, bint ready) except -1:
+        raise NotImplementedError
+
+    cdef int connect(self, list feeds, list handles) except -1:
         raise NotImplementedError
 
     cdef int close(self) except -1:

@@ -4,13 +4,13 @@
 import numpy as np
 
 cimport cython
-from libc.string cimport memcpy
+from libc.string cimport memmove
 from libcpp.vector cimport vector
 from libc.stdint cimport uintptr_t
 
 from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.dispatch cimport (
-    Engine, Engine_begin, Engine_end, Engine_finish, Engine_place_scalars)
+    Engine, Engine_begin, Engine_end, Engine_finish, Engine_place_handle, Engine_place_scalars)
 from fastgraph._core.runner cimport Runner
 
 from fastgraph._core.checks import check_disjoint, dense
@@ -18,8 +18,9 @@ from fastgraph.errors import GraphError, InputError
 
 
 cdef struct bound:
-    void *address                        # of the host; NULL: on the device, or left at home
+    void *address                        # of the host; NULL: on the device, or not given
     bint copied                          # copied there after the run
+    bint late                            # copied after the run under way
 
 
 @cython.no_gc_clear
@@ -92,20 +93,22 @@ cdef class Step:
             for i in range(<Py_ssize_t> self.ins.size()):
                 if self.ins[i].address != NULL:
                     runner.take(i, self.ins[i].address)
-                else:
+                elif self.in_buffers[i] is not None:
                     buffer = self.in_buffers[i]
                     runner.take_block(i, buffer.block, buffer.offset)
+                else:
+                    Engine_place_handle(engine, i)
             for i in range(<Py_ssize_t> self.outs.size()):
                 if self.outs[i].address != NULL:
-                    if not self.outs[i].copied:
-                        runner.give(i, self.outs[i].address)
+                    self.outs[i].late = (
+                        self.outs[i].copied or not runner.give(i, self.outs[i].address))
                 elif self.out_buffers[i] is not None:
                     buffer = self.out_buffers[i]
                     runner.give_block(i, buffer.block, buffer.offset)
             Engine_finish(engine, not ahead)
             for i in range(<Py_ssize_t> self.outs.size()):
-                if self.outs[i].copied:
-                    memcpy(self.outs[i].address, engine.results[i].home, engine.results[i].nbytes)
+                if self.outs[i].late:
+                    memmove(self.outs[i].address, engine.results[i].home, engine.results[i].nbytes)
         finally:
             runner.home()
             Engine_end(engine)
@@ -127,16 +130,24 @@ def bind(Engine engine not None, inputs, outputs, stream):
         unknown = [str(name) for name in given if name not in names]
         if unknown:
             raise InputError(f"{unknown} are not {what} of the graph; those are {names}")
-    missing = [name for name in in_names if name not in inputs]
+    missing = [name for i, name in enumerate(in_names)
+               if name not in inputs and engine.handles[i] is None]
     if missing:
-        raise InputError(f"inputs {missing} were not bound")
+        raise InputError(f"inputs {missing} were not bound and have no handle")
     self.stream = None if stream is None else engine._as_stream(stream)
     self.engine = engine
     self.keep = []
     self.in_buffers = []
     self.out_buffers = []
     taken = []
+    place.late = False
     for spec in engine.input_specs:
+        if spec[0] not in inputs:
+            place.address = NULL
+            place.copied = False
+            self.in_buffers.append(None)
+            self.ins.push_back(place)
+            continue
         array, at = locate(engine, f"input {spec[0]!r}", spec, inputs[spec[0]], False)
         self.keep.append((inputs[spec[0]], array))
         self.in_buffers.append(array if isinstance(array, Buffer) else None)

@@ -23,8 +23,6 @@ TO_COME = {
     "pools": "ops.max_pool",
     "resizing": "ops.resize",
     "block-quantised weights": "ops.dequantize",
-    "handles": "CompiledGraph.bind_handle",
-    "feeds": "CompiledGraph.set_gpu_handle_feed",
     "active extents": "CompiledGraph.set_active_extent",
     "pipelines": "CompiledGraph.run_pipelined",
     "resident experts": "CompiledGraph.set_moe_resident_experts",

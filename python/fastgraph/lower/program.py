@@ -95,6 +95,8 @@ class Program:
         Sum of the bytes of all values that the arena holds, scratch included.
     plan : Plan
         The memory plan of the arena.
+    inplace : dict of int to tuple of (int, int)
+        By node: operands (written, read) that it may have in the same bytes, element by element.
     """
 
     graph: Graph
@@ -113,6 +115,7 @@ class Program:
     arena_nbytes: int = 0
     tensor_nbytes: int = 0
     plan: Plan | None = None
+    inplace: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
@@ -258,6 +261,10 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
                 program.blocks[root] = memory
     _add_items(record, lowered.run_calls, edges, lowered, recorder, places, program.fault_memory)
     program.meta += [_meta(node, call) for node, call in lowered.run_calls]
+    for number, (_, call) in enumerate(lowered.run_calls):
+        if call.inplace:
+            pairs = tuple((out, len(call.outs) + source) for out, source in call.inplace)
+            program.inplace[number] = pairs
     return program
 
 

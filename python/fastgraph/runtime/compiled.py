@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from fastgraph._core.buffer import Block
-from fastgraph._core.dispatch import Engine
 from fastgraph._core.raw import RawOutput, raw_outputs
 from fastgraph._core.step import Step, bind
 from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.device.graph import DeviceGraph
-from fastgraph.errors import InputError
+from fastgraph.errors import InputError, UnsupportedError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.params import ParamSet, SetUp
 from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.state import NO_STATE, Stateful
 from fastgraph.runtime.typed import arrays_of, bytes_of, param_of
 
 __all__ = ["Compilation", "CompiledGraph", "connect"]
@@ -47,7 +47,7 @@ class Compilation:
         return f"the compiled model {self.name!r}"
 
 
-class CompiledGraph(Engine):
+class CompiledGraph(Stateful):
     """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
 
     Calls on one model are serialised; clones run at once. Views and raw outputs show the latest
@@ -136,13 +136,19 @@ class CompiledGraph(Engine):
 
     def _part(self) -> Part:
         compilation = self._compilation
+        if self._state.rules:
+            raise UnsupportedError(
+                f"{compilation.title} has feeds, which run with the model alone: inside another "
+                "graph, copy its outputs there by a node"
+            )
         return self._locked(lambda: compilation.code.part(self, compilation.title))
 
     def close(self) -> None:  # noqa: D102 (documented where it is inherited from)
         super().close()
         self._params = ParamSet(self._compilation.setup)
+        self._state = NO_STATE
 
-    close.__doc__ = Engine.close.__doc__
+    close.__doc__ = Stateful.close.__doc__
 
     def set_param(self, name: str, array: Any) -> None:
         """Set one parameter; as `set_params`.
@@ -335,8 +341,9 @@ class CompiledGraph(Engine):
         Parameters
         ----------
         inputs : mapping of str to array
-            Every input, dense; each call reads what the array then holds. On cuda an array on the
-            device is read where it lies.
+            Every input without a handle, dense; each call reads what the array then holds. On cuda
+            an array on the device is read where it lies. What is not named here is in each call
+            what its handle then holds.
         outputs : mapping of str to array, optional
             Dense writable arrays that each call fills, on cuda also such on the device; outputs
             not named stay where `output_view` shows them. An output may be given the array of an
@@ -399,6 +406,8 @@ class CompiledGraph(Engine):
     def clone(self) -> CompiledGraph:
         """Return a model with an arena of its own; parameters are shared until one side sets them.
 
+        Handles hold copies of what these hold, in memory of the clone's own; feeds are the same.
+
         Returns
         -------
         CompiledGraph
@@ -408,7 +417,7 @@ class CompiledGraph(Engine):
         Raises
         ------
         OutOfMemoryError
-            The arena does not fit.
+            The arena or the handles do not fit.
         GraphError
             The model is closed.
 
@@ -426,7 +435,9 @@ class CompiledGraph(Engine):
         (array([2., 3.], dtype=float32),)
         """
         self._check_open()
-        return connect(self._compilation, self._params, {})
+        other = connect(self._compilation, self._params, {})
+        self._share(other)
+        return other
 
     def __copy__(self) -> CompiledGraph:
         return self
@@ -544,6 +555,7 @@ def connect(
     model = CompiledGraph.__new__(CompiledGraph)
     model._compilation = compilation
     model._params = params
+    model._state = NO_STATE
     model._setup(
         code.runner(params, compilation.title),
         [(value.name, value.shape, value.dtype) for value in graph.inputs],

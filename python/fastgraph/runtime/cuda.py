@@ -101,6 +101,21 @@ class CudaSide(Side):
         """Return a stream of this device."""
         return self.gpu.as_stream(stream)
 
+    def resident(self, what: str, array: Any) -> tuple[Any, bool]:
+        """Return an array as a buffer where it lies on the device; others to be copied."""
+        device = self.context.device
+        if isinstance(array, Buffer) and array.device != device and array.host_visible:
+            return array.numpy(), False
+        if not isinstance(array, Buffer) and not is_foreign(array):
+            return array, False
+        try:
+            try:
+                return as_buffer(array, device), False
+            except InputError:
+                return as_buffer(array, device, readonly=True), True
+        except InputError as error:
+            raise InputError(f"{what}: {error}") from None
+
     def on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
         """Return an array as a buffer where it lies on the device; others as they are."""
         what = f"{'output' if written else 'input'} {name!r}"
@@ -148,6 +163,17 @@ class CudaCode(Code):
         if array.nbytes:
             device = self.side.context.device
             buffer.view(block, 0, array.shape, array.dtype, device).copy_from(array)
+        return block
+
+    def copy_of(self, source: Buffer) -> Block:
+        """Return new memory of the device with the elements of a buffer."""
+        gpu = self.side.gpu
+        block = self.allocate(source.nbytes)
+        if source.nbytes:
+            stream = gpu.create_stream()
+            target = buffer.view(block, 0, source.shape, source.dtype, gpu.device)
+            cuda_work.copy(stream, [(target, source)])
+            stream.synchronize()
         return block
 
     def lend(self, array: _Array) -> Block:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fastgraph._core import buffer, host_graph, isa
-from fastgraph._core.buffer import Block
+from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.checks import check_stream
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.host_runner import host_runner
@@ -64,6 +64,14 @@ class HostSide(Side):
         """Refuse: the cpu has none."""
         check_stream(stream)
 
+    def resident(self, what: str, array: Any) -> tuple[Any, bool]:
+        """Return a buffer of the cpu as it is, and others to be copied."""
+        if not isinstance(array, Buffer) or array.device == self.context.device:
+            return array, False
+        if not array.host_visible:
+            raise InputError(f"{what}: {array!r} is not on {self.context.device}")
+        return array.numpy(), False
+
 
 def _isa_of(options: CompileOptions) -> str:
     chosen = isa.chosen() if options.isa is None else options.isa
@@ -86,6 +94,10 @@ class HostCode(Code):
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""
         return block_of(array)
+
+    def copy_of(self, source: Buffer) -> Block:
+        """Return a new block with the elements of a buffer."""
+        return block_of(np.asarray(source))
 
     def lend(self, array: _Array) -> Block:
         """Return a block over the elements of a C-contiguous array."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastgraph._core.buffer import Block
+from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.child import Part
@@ -40,6 +40,10 @@ class Code(ABC):
     @abstractmethod
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""
+
+    @abstractmethod
+    def copy_of(self, source: Buffer) -> Block:
+        """Return a new block with the elements of a buffer of the device."""
 
     @abstractmethod
     def lend(self, array: _Array) -> Block:
@@ -102,6 +106,18 @@ class Side(ABC):
     @abstractmethod
     def as_stream(self, stream: Any) -> Any:
         """Return what a caller gives as a stream."""
+
+    @abstractmethod
+    def resident(self, what: str, array: Any) -> tuple[Any, bool]:
+        """Return an array as a buffer where it lies on the device, and whether it is read-only.
+
+        Others are returned as something to copy from.
+
+        Raises
+        ------
+        InputError
+            It lies where neither is possible; `what` is told.
+        """
 
     def on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
         """Return an array as a buffer where it lies on the device; others as they are.

@@ -1,0 +1,603 @@
+"""State of a compiled graph between runs: handles on inputs, and feeds from outputs into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph._core import buffer
+from fastgraph._core.buffer import Buffer
+from fastgraph._core.checks import as_array, describe
+from fastgraph._core.dispatch import Engine
+from fastgraph._core.feeds import Feed, feed
+from fastgraph.device.backend import named
+from fastgraph.errors import InputError, OutOfMemoryError, UnsupportedError
+from fastgraph.ir.types import is_integer
+from fastgraph.lower.sharing import can_share
+
+if TYPE_CHECKING:
+    from fastgraph.runtime.compiled import Compilation
+
+__all__ = ["NO_STATE", "State", "Stateful"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What stands in for an input that a run is not given.
+
+    `gpu`: bound by `bind_gpu_handle`. `frozen`: its memory may not be written.
+    """
+
+    buffer: Buffer
+    gpu: bool
+    frozen: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What goes into a handle after each run: an output, whole or from the row that `at` tells."""
+
+    output: int
+    at: str | None
+    ring: bool
+
+
+@dataclass(frozen=True)
+class State:
+    """Handles and feeds by the number of their input. Never changed."""
+
+    handles: Mapping[int, Handle] = field(default_factory=dict)
+    rules: Mapping[int, Rule] = field(default_factory=dict)
+
+    def put(self, i: int, handle: Handle | None, rule: Rule | None) -> State:
+        """Return the state in which input `i` has these."""
+        handles = {**self.handles, i: handle}
+        rules = {**self.rules, i: rule}
+        return State(
+            {k: v for k, v in handles.items() if v is not None},
+            {k: v for k, v in rules.items() if v is not None},
+        )
+
+
+NO_STATE = State()
+
+
+class Stateful(Engine):
+    """Handles and feeds: what a compiled graph keeps from one run to the next."""
+
+    __slots__ = ("_state",)
+
+    _state: State
+    _compilation: Compilation
+
+    # ---- handles
+
+    def bind_handle(self, name: str, array: Any) -> None:
+        """Let an input be what `array` holds in all runs that are not given it.
+
+        Per input, what a run is given goes before a handle, and a missing input without a handle
+        raises, in every way to run.
+
+        Parameters
+        ----------
+        name : str
+            Of an input. What was bound to it is let go of; its feed stays.
+        array : array
+            Exact shape and dtype. A NumPy array, or another library's in memory of the host, is
+            copied to where the graph runs. A `Buffer` of the graph's device is used where it lies,
+            and kept alive; on cuda also another library's array on the device. To bind another
+            such buffer costs no copy.
+
+        Raises
+        ------
+        InputError
+            No such input, another shape, dtype or device, or memory in which two feeds would
+            write. What was bound before still is.
+        OutOfMemoryError
+            The copy does not fit. The same holds.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n = g.input("n", (2,))
+        >>> _ = g.output(n + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.array([0, 10], "f4"))
+        >>> model.run({})
+        (array([ 1., 11.], dtype=float32),)
+        >>> model.run({"n": np.zeros(2, "f4")})
+        (array([1., 1.], dtype=float32),)
+        """
+        self._bind(name, array, gpu=False)
+
+    def read_handle(self, name: str) -> _Array:
+        """Return a copy of what a handle holds, after all runs so far.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Raises
+        ------
+        InputError
+            No handle is bound to it, or a run that was to write it where it lies has failed.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n = g.input("n", (2,))
+        >>> _ = g.output(n + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.zeros(2, "f4"))
+        >>> model.read_handle("n")
+        array([0., 0.], dtype=float32)
+        """
+        return self._read(name, gpu=False)
+
+    def unbind_handle(self, name: str) -> None:
+        """Let go of a handle and of its feed: from now on runs have to be given the input.
+
+        Parameters
+        ----------
+        name : str
+
+        Raises
+        ------
+        InputError
+            No handle is bound to it.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n = g.input("n", (2,))
+        >>> _ = g.output(n + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.zeros(2, "f4"))
+        >>> model.unbind_handle("n")
+        >>> model.run({})  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        fastgraph.errors.InputError: input 'n' (float32[2]) was not given; given: []
+        """
+        self._check_open()
+        i = self._input_of(name)
+
+        def work() -> None:
+            if i not in self._spoiled():
+                self._handle_of(i, gpu=False)
+            self._hold(i, None, self._state.put(i, None, None))
+
+        self._locked(work)
+
+    def bind_gpu_handle(self, name: str, array: Any) -> None:
+        """Do as `bind_handle`, and let `has_gpu_handle` and `read_gpu_handle` know of it.
+
+        Parameters
+        ----------
+        name : str
+            Of an input.
+        array : array
+            As `bind_handle` takes it. On the cpu, too, it is resident where the graph runs.
+
+        Raises
+        ------
+        InputError, OutOfMemoryError, GraphError
+            As `bind_handle`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n = g.input("n", (2,))
+        >>> _ = g.output(n + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> one = model.context.to_device(np.zeros(2, "f4"))
+        >>> other = model.context.to_device(np.full(2, 7, "f4"))
+        >>> for talk in (one, other):
+        ...     model.bind_gpu_handle("n", talk)
+        ...     model.run({})
+        (array([1., 1.], dtype=float32),)
+        (array([8., 8.], dtype=float32),)
+        """
+        self._bind(name, array, gpu=True)
+
+    def has_gpu_handle(self, name: str) -> bool:
+        """Return whether `bind_gpu_handle` has bound a handle to an input.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        InputError
+            No such input.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> _ = g.output(g.input("n", (2,)) + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.zeros(2, "f4"))
+        >>> model.has_gpu_handle("n")
+        False
+        """
+        self._check_open()
+        handle = self._state.handles.get(self._input_of(name))
+        return handle is not None and handle.gpu
+
+    def read_gpu_handle(self, name: str) -> _Array:
+        """Return a copy of what a handle holds that `bind_gpu_handle` has bound.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        numpy.ndarray
+            In memory of the host.
+
+        Raises
+        ------
+        InputError
+            That has bound none to it, or as `read_handle`.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> _ = g.output(g.input("n", (2,)) + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_gpu_handle("n", np.zeros(2, "f4"))
+        >>> model.read_gpu_handle("n")
+        array([0., 0.], dtype=float32)
+        """
+        return self._read(name, gpu=True)
+
+    # ---- feeds
+
+    def set_gpu_handle_feed(
+        self, handle: str, output: int | str, at: str | None = None, ring: bool = False
+    ) -> None:
+        """After each run, put an output into a handle, on the device.
+
+        A run reads what the handle held before it. A run that fails on its data copies nothing.
+        Where the output can be computed where the handle lies, nothing is copied; then a run that
+        fails leaves a handle that is not valid until it is bound again, and the output lies
+        there: see Notes.
+
+        Parameters
+        ----------
+        handle : str
+            An input that a handle is bound to. It has one feed: the last that was set.
+        output : int or str
+            Number or name. Of the input's dtype, and of its shape but for the number of rows
+            where `at` is given.
+        at : str, optional
+            A scalar, or an input of one element, of an integer dtype: the first row to write.
+        ring : bool, default False
+            With `at`: rows wrap around, so the handle keeps the last ones.
+
+        Raises
+        ------
+        InputError
+            No handle is bound to it, there is no such output or position, or shapes or dtypes do
+            not fit. A run raises it for rows that are not those of the handle; where the position
+            is known on the host, before anything has run.
+        GraphError
+            The model is closed.
+
+        Notes
+        -----
+        The feed lasts until `unbind_handle`, also when another array is bound. On the cpu an
+        output that is computed in its handle has its place and its `output_view` there, from the
+        first run after a handle or feed has changed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n = g.input("n", (2,))
+        >>> _ = g.output(n + 1.0, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.zeros(2, "f4"))
+        >>> model.set_gpu_handle_feed("n", "next")
+        >>> for _ in range(5):
+        ...     y = model.run({})
+        >>> model.read_handle("n")
+        array([5., 5.], dtype=float32)
+        """
+        self._check_open()
+        i = self._input_of(handle)
+        j = self._output_of(output)
+        rule = self._rule(i, j, at, ring)
+        if self._compilation.side.context.api != "cpu":
+            raise UnsupportedError("handle_feeds: on a GPU only run_feed_gpu_handle feeds handles")
+
+        def work() -> None:
+            bound = self._written(i)
+            state = self._state.put(i, bound, rule)
+            self._check_apart(state)
+            self._hold(i, bound.buffer, state)
+
+        self._locked(work)
+
+    def run_feed_gpu_handle(
+        self, inputs: Mapping[str, Any], handle: str, output: int | str, **scalars: Any
+    ) -> _Array:
+        """Run once and put an output into a handle, this time only.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            As `run` takes them.
+        handle : str
+            An input that a handle is bound to.
+        output : int or str
+            Number or name; of the input's shape and dtype.
+        **scalars
+            Values of the graph's scalars for this call.
+
+        Returns
+        -------
+        numpy.ndarray
+            That output; it belongs to the caller.
+
+        Raises
+        ------
+        InputError
+            As `run` and `set_gpu_handle_feed`; of a run that has failed nothing is put there.
+        GraphError
+            The model is closed.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("count")
+        >>> n, by = g.input("n", (2,)), g.input("by", (2,))
+        >>> _ = g.output(n + by, "next")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.bind_handle("n", np.zeros(2, "f4"))
+        >>> model.run_feed_gpu_handle({"by": np.array([1, 2], "f4")}, "n", "next")
+        array([1., 2.], dtype=float32)
+        >>> model.read_handle("n")
+        array([1., 2.], dtype=float32)
+        """
+        self._check_open()
+        i = self._input_of(handle)
+        j = self._output_of(output)
+        self._rule(i, j, None, False)
+        return self._run_feed(inputs, scalars, i, j)
+
+    # ---- what these are made of
+
+    def _bind(self, name: str, array: Any, gpu: bool) -> None:
+        self._check_open()
+        i = self._input_of(name)
+        held, frozen = self._resident(i, array)
+
+        def work() -> None:
+            rule = self._state.rules.get(i)
+            if rule is not None and frozen:
+                raise InputError(f"handle {name!r} has a feed and cannot be memory that may not "
+                                 "be written")  # fmt: skip
+            state = self._state.put(i, Handle(held, gpu, frozen), rule)
+            self._check_apart(state)
+            self._hold(i, held, state)
+
+        self._locked(work)
+
+    def _resident(self, i: int, array: Any) -> tuple[Buffer, bool]:
+        """Return memory of the graph's device that holds an array, and whether it is read-only."""
+        name, shape, dtype = self.input_specs[i]
+        what = f"handle {name!r}"
+        found, frozen = self._compilation.side.resident(what, array)
+        if not isinstance(found, Buffer):
+            found = as_array(what, found, shape, dtype)
+        if found.dtype != dtype or tuple(found.shape) != shape:
+            raise InputError(
+                f"{what} was given {describe(found.shape, found.dtype)}; the input is "
+                f"{describe(shape, dtype)}; nothing is cast or broadcast"
+            )
+        if isinstance(found, Buffer):
+            return found, frozen
+        try:
+            block = self._compilation.code.block_of(np.ascontiguousarray(found))
+        except OutOfMemoryError as error:
+            raise named(error, what, "of", self._compilation.title) from None
+        return buffer.view(block, 0, shape, dtype, self._compilation.side.context.device), False
+
+    def _read(self, name: str, gpu: bool) -> _Array:
+        self._check_open()
+        i = self._input_of(name)
+        return self._locked(lambda: self._handle_of(i, gpu).buffer.numpy())
+
+    def _handle_of(self, i: int, gpu: bool) -> Handle:
+        """Return the handle of an input, which the gpu form has to have bound if `gpu`."""
+        name = self.input_specs[i][0]
+        handle = self._state.handles.get(i)
+        if handle is None or (gpu and not handle.gpu):
+            form = "bind_gpu_handle" if gpu else "bind_handle"
+            raise InputError(f"no handle is bound to input {name!r}; {form} does that")
+        if i in self._spoiled():
+            raise InputError(
+                f"handle {name!r} is not valid: a run that was to write it where it lies has "
+                "failed; bind it again"
+            )
+        return handle
+
+    def _written(self, i: int) -> Handle:
+        """Return the handle of an input, which is to be written."""
+        handle = self._handle_of(i, gpu=False)
+        if handle.frozen:
+            name = self.input_specs[i][0]
+            raise InputError(f"handle {name!r} is memory that may not be written")
+        return handle
+
+    def _input_of(self, name: Any) -> int:
+        names = [spec[0] for spec in self.input_specs]
+        if name in names:
+            return names.index(name)
+        known = f"handles stand in for inputs, and those are {names}"
+        if any(name == scalar[0] for scalar in self.scalar_specs):
+            raise InputError(f"{name!r} is a scalar, which runs take by keyword; {known}")
+        if any(name == value.name for value in self._compilation.setup.params):
+            raise InputError(f"{name!r} is a parameter, which set_param sets; {known}")
+        raise InputError(f"the graph has no input {name!r}; {known}")
+
+    def _output_of(self, output: Any) -> int:
+        names = [spec[0] for spec in self.output_specs]
+        if isinstance(output, str) and output in names:
+            return names.index(output)
+        if isinstance(output, int) and not isinstance(output, bool) and 0 <= output < len(names):
+            return output
+        raise InputError(f"the graph has no output {output!r}; it has {names}, counted from 0")
+
+    def _rule(self, i: int, j: int, at: str | None, ring: bool) -> Rule:
+        """Return the feed of an output into a handle, or raise InputError where it does not fit."""
+        name, shape, dtype = self.input_specs[i]
+        output, given, kind = self.output_specs[j]
+        what = f"output {output!r}, {describe(given, kind)},"
+        into = f"handle {name!r}, {describe(shape, dtype)}"
+        if kind != dtype:
+            raise InputError(f"{what} does not go into {into}: nothing is cast")
+        if at is None:
+            if ring:
+                raise InputError(f"ring=True without at=: {what} goes into all of {into}")
+            if given != shape:
+                raise InputError(f"{what} does not go into {into}; rows of it do, with at=")
+            return Rule(j, None, False)
+        if not shape or not given or given[1:] != shape[1:] or given[0] > shape[0]:
+            raise InputError(f"{what} is not rows of {into}")
+        self._position(at)
+        return Rule(j, at, bool(ring))
+
+    def _position(self, at: Any) -> dict[str, int]:
+        """Return where a run is told a position; InputError where `at` names none."""
+        for name, dtype, offset, _ in self.scalar_specs:
+            if name == at:
+                return {"scalar": offset, "width": _width(f"scalar {name!r}", dtype)}
+        for i, (name, shape, dtype) in enumerate(self.input_specs):
+            if name == at:
+                what = f"input {name!r}"
+                if int(np.prod(shape)) != 1:
+                    raise InputError(f"{what} has {describe(shape, dtype)}; a position is one row")
+                return {"input": i, "width": _width(what, dtype)}
+        names = [spec[0] for spec in (*self.scalar_specs, *self.input_specs)]
+        raise InputError(f"at={at!r} is neither a scalar nor an input; those are {names}")
+
+    def _check_apart(self, state: State) -> None:
+        """Raise InputError where two feeds would write the same bytes."""
+        fed = [(i, state.handles[i].buffer) for i in state.rules]
+        for number, (i, one) in enumerate(fed):
+            for k, other in fed[:number]:
+                if _overlap(one, other):
+                    names = [self.input_specs[n][0] for n in (k, i)]
+                    raise InputError(
+                        f"handles {names[0]!r} and {names[1]!r} have feeds and share memory"
+                    )
+
+    def _settle(self) -> None:
+        """Tell the runner of handles and feeds; called by the first run after a change."""
+        state = self._state
+        whole = {
+            (i, rule.output)
+            for i, rule in state.rules.items()
+            if rule.at is None and not _is_shared(state, i)
+        }
+        within = can_share(self._compilation.program, whole) if whole else set()
+        taken: set[int] = set()
+        feeds = []
+        for i, rule in state.rules.items():
+            in_place = (i, rule.output) in within and rule.output not in taken
+            if in_place:
+                taken.add(rule.output)
+            feeds.append(self._feed(i, rule, in_place))
+        self._connect(feeds)
+
+    def _feed(self, i: int, rule: Rule, in_place: bool) -> Feed:
+        name, shape, dtype = self.input_specs[i]
+        output, given, _ = self.output_specs[rule.output]
+        held = self._state.handles[i].buffer
+        position = {} if rule.at is None else self._position(rule.at)
+        return feed(
+            i,
+            rule.output,
+            held.block,
+            held.offset,
+            int(np.prod(given)) * dtype.itemsize,
+            shape[0] if shape else 1,
+            given[0] if given else 1,
+            (name, output, rule.at),
+            in_place,
+            rule.ring,
+            **position,
+        )
+
+    def _share(self, other: Stateful) -> None:
+        """Give a clone handles with copies of what these hold, and the same feeds."""
+        if not self._state.handles:
+            return  # without the lock, which the thread of a signal handler may have
+        code, device = self._compilation.code, self._compilation.side.context.device
+
+        def work() -> None:
+            handles = {}
+            for i, handle in self._state.handles.items():
+                name, shape, dtype = self.input_specs[i]
+                try:
+                    block = code.copy_of(handle.buffer)
+                except OutOfMemoryError as error:
+                    raise named(error, f"handle {name!r} of a clone of", self._compilation.title) \
+                        from None  # fmt: skip
+                held = buffer.view(block, 0, shape, dtype, device)
+                handles[i] = Handle(held, handle.gpu, False)
+            state = State(handles, self._state.rules)
+            for i, handle in handles.items():
+                other._hold(i, handle.buffer, state)
+            other._spoil(self._spoiled())
+
+        self._locked(work)
+
+
+def _width(what: str, dtype: np.dtype[Any]) -> int:
+    """Bytes of a position; less than 0 where it has no sign."""
+    if not is_integer(dtype):
+        raise InputError(f"{what} is {dtype}; a position is an integer")
+    return -dtype.itemsize if dtype.kind == "u" else dtype.itemsize
+
+
+def _overlap(one: Buffer, other: Buffer) -> bool:
+    return one.ptr < other.ptr + other.nbytes and other.ptr < one.ptr + one.nbytes
+
+
+def _is_shared(state: State, i: int) -> bool:
+    """Whether another handle has bytes of this one: it is read as it was before the run."""
+    mine = state.handles[i].buffer
+    return any(k != i and _overlap(mine, handle.buffer) for k, handle in state.handles.items())
