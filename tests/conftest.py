@@ -263,3 +263,9 @@ def cuda_kernels(native_path: Path) -> SimpleNamespace:
             kernel, backend.loader
         )
     return SimpleNamespace(**kernels)
+
+
+@pytest.fixture
+def kernels(device: str, request: pytest.FixtureRequest):
+    """The kernels ``add scaled fill inc dims`` for the device under test."""
+    return request.getfixturevalue("native_kernels" if device == "cpu" else "cuda_kernels")

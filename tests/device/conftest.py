@@ -18,9 +18,3 @@ def ctx(device: str) -> fg.DeviceContext:
 def host() -> fg.DeviceContext:
     """The cpu, for what no other device has: Python kernels, plain C functions."""
     return fg.DeviceContext("cpu")
-
-
-@pytest.fixture
-def kernels(device: str, request: pytest.FixtureRequest):
-    """The kernels ``add scaled fill inc dims`` for the device under test."""
-    return request.getfixturevalue("native_kernels" if device == "cpu" else "cuda_kernels")

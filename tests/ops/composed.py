@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 
+import fastgraph as fg
 from fastgraph.ir import ops
 from fastgraph.ir.types import is_float
 from tests.ops.cases import ANY_DTYPE, DTYPES, FLOAT_DTYPES, TAME, Case, filled, shapes
@@ -202,6 +204,32 @@ def group_norms(draw: Any) -> Case:
     return (lambda *v: ops.group_norm(v[0], groups, *v[1:], eps=0.01)), arrays
 
 
+LIBC = ctypes.CDLL(None)
+COPY = fg.Kernel(
+    "copy_bytes",
+    cuda="""extern "C" __global__ void copy_bytes(void *to, const void *from, size_t n) {
+  for (size_t i = threadIdx.x; i < n; i += blockDim.x) ((char *)to)[i] = ((const char *)from)[i];
+}""",
+    cpu=fg.NativeKernel(
+        ctypes.cast(LIBC.memcpy, ctypes.c_void_p).value or 0,
+        "void *to, const void *from, size_t n",
+        name="memcpy",
+        owner=LIBC,
+        convention="c",
+    ),
+)
+
+
+@st.composite
+def user_kernels(draw: Any) -> Case:
+    x = filled(draw, draw(shapes()), draw(ANY_DTYPE))
+
+    def call(x: Any) -> Any:
+        return ops.kernel(COPY, [x], x.shape, x.dtype, scalars=[x.nbytes], block_dim=64)
+
+    return call, [x]
+
+
 STEPS = st.sampled_from(["add", "swap", "softmax", "tanh", "split", "matmul", "take", "keep"])
 PROGRAMS = st.recursive(
     st.lists(STEPS, max_size=4),
@@ -271,6 +299,7 @@ CASES = {
     "attention": attentions(),
     "cumulative_sum": running_sums(),
     "group_norm": group_norms(),
+    "kernel": user_kernels(),
     "grouped_matmul": grouped(),
     "log_softmax": log_softmaxes(),
     "one_hot": one_hots(),

@@ -157,7 +157,7 @@ def _lower_nodes(graph: Graph, lowered: Lowered, recorder: Recorder, refused: li
                 node, lowered, recorder, lambda body: _lower_nodes(body, lowered, recorder, refused)
             )
             continue
-        if node.op not in recorder.lowerings:
+        if node.op not in recorder.lowerings and node.op != "kernel":
             refused.append(f"{node.name} ({node.op}): not on {recorder.where}")
             continue
         try:
@@ -387,5 +387,6 @@ def _add(
         call.cost_ns,
         dependencies,
         label,
+        spec.keep,
         call=spec.call,
     )

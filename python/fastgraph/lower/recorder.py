@@ -24,6 +24,7 @@ class NodeSpec(NamedTuple):
     parts: int = 1
     call: Any = None
     extra: Sequence[Operand] = ()
+    keep: object = None
 
 
 class Recorder(ABC):

@@ -11,7 +11,7 @@ from fastgraph.errors import InputError
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES, run_body
 from fastgraph.ir.ops.registry import OPS
-from fastgraph.passes.rewrite import Rewriter
+from fastgraph.passes.rewrite import IN_RUN, Rewriter
 
 __all__ = ["MAX_FOLDED_BYTES", "run"]
 
@@ -108,7 +108,11 @@ def folded(rewriter: Rewriter, node: Node) -> bool:
 
 def is_foldable(node: Node, producers: list[Node]) -> bool:
     """Whether `node` takes constants alone from `producers`, and gives few enough bytes."""
-    if node.is_leaf or any(producer.op != "constant" for producer in producers):
+    if (
+        node.is_leaf
+        or node.op in IN_RUN
+        or any(producer.op != "constant" for producer in producers)
+    ):
         return False
     return is_small(node)
 

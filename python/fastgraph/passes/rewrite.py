@@ -10,12 +10,21 @@ import numpy as np
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES
 
-__all__ = ["Rewriter", "constant_of", "readers_of", "set_first", "set_nodes", "use_counts"]
+__all__ = [
+    "IN_RUN",
+    "Rewriter",
+    "constant_of",
+    "readers_of",
+    "set_first",
+    "set_nodes",
+    "use_counts",
+]
 
 PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "concat", "pack_weight"})
 
-# What is done in a run whatever it depends on: the set program has no branches.
-IN_RUN = frozenset(BODIES)
+# What is done in a run whatever it depends on: the set program has no branches, and what others'
+# kernels do is known to them alone.
+IN_RUN = frozenset((*BODIES, "kernel"))
 
 
 def set_nodes(nodes: Iterable[Node]) -> set[Node]:

@@ -77,7 +77,9 @@ class CudaSide(Side):
         """Return the program of an optimised graph, its kernels compiled and loaded."""
         target = self.target(options)
         functions: dict[KernelCode, Any] = {}
-        recorder = CudaRecorder(target, functions.__getitem__)
+        recorder = CudaRecorder(
+            target, functions.__getitem__, self.context.device, self.gpu.function_work
+        )
         lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
         functions.update(load_all(self.gpu.loader, codes_of(lowered)))
         program = record_calls(lowered, recorder)

@@ -126,6 +126,7 @@ from fastgraph.ir.ops.unary import (
     square,
     trunc,
 )
+from fastgraph.ir.ops.user_kernel import kernel
 
 __all__ = [
     "abs",
@@ -178,6 +179,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "kernel",
     "layer_norm",
     "leaky_relu",
     "left_shift",

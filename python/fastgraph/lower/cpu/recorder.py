@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fastgraph._core.record import Operand
+from fastgraph._core.record import Operand, PythonCall
+from fastgraph.device.backend import LaunchOptions, PlaceMaker
+from fastgraph.device.native import function_work
+from fastgraph.device.pending import Work
 from fastgraph.ir.graph import Node
+from fastgraph.ir.ops.user_kernel import with_body
 from fastgraph.lower.call import Call, Temp, estimate
 from fastgraph.lower.cpu.layout import choose_parts
 from fastgraph.lower.cpu.registry import LOWERINGS, Target
 from fastgraph.lower.edges import chain
 from fastgraph.lower.recorder import NodeSpec, Recorder
 from fastgraph.lower.storage import Item, Lowered, Output, Place, Roots, nbytes_of
+from fastgraph.lower.user_kernel import UserCall, user_call
 
 __all__ = ["HostRecorder"]
 
@@ -38,6 +44,8 @@ class HostRecorder(Recorder):
 
     def lower(self, node: Node, lowered: Lowered) -> list[Any]:
         """Return the calls of a node."""
+        if node.op == "kernel":
+            return _user_calls(node, lowered, self.copies)
         return LOWERINGS[node.op](node, self.target)
 
     def copies(self, pairs: Sequence[tuple[Place, Place]]) -> list[Any]:
@@ -73,6 +81,54 @@ class HostRecorder(Recorder):
         """Return a chain: overlap would be worth less than the bytes that order saves."""
         return chain(len(items))
 
-    def node(self, call: Call, operands: Sequence[Operand], number: int, fault: int) -> NodeSpec:
+    def node(self, call: Any, operands: Sequence[Operand], number: int, fault: int) -> NodeSpec:
         """Return the kernel's name and its words."""
+        if isinstance(call, UserCall):
+            return call.spec
         return NodeSpec(call.kernel, call.params, min(call.parts, MAX_PARTS))
+
+
+def _user_calls(
+    node: Node, lowered: Lowered, copies: Callable[[Sequence[tuple[Place, Place]]], list[Any]]
+) -> list[Any]:
+    """Return the call of a user's kernel; a Python callable gets copies of the caller's arrays.
+
+    It may keep what it is given, and the caller's arrays are there for the run alone.
+    """
+    call = user_call(node, "cpu", _function_work)
+    if call.work.call is None:
+        return [call]
+    given = set(lowered.inputs)
+    pairs: list[tuple[Place, Place]] = [
+        (Temp(nbytes_of(value), f"copy of {value.label}"), value)
+        for value in dict.fromkeys(node.inputs)
+        if lowered.roots.of(value)[0] in given
+    ]
+    moved = {value: place for place, value in pairs}
+    ins = tuple(moved.get(value, value) for value in node.inputs)
+    return [*copies(pairs), replace(call, ins=ins)]
+
+
+def _function_work(
+    place: PlaceMaker, f: Any, args: tuple[Any, ...], options: LaunchOptions
+) -> Work:
+    """What a node of a kernel is, inputs read-only for Python."""
+    work = function_work(place, with_body(f), args, options)
+    if not isinstance(work.call, PythonCall):
+        return work
+    reads = [2 + i for i, access in enumerate(work.accesses) if not access.writes]
+    call = work.call._replace(function=_Guarded(work.call.function, reads))
+    return work._replace(call=call)
+
+
+class _Guarded:
+    """A Python callable that cannot write to some of its arguments."""
+
+    def __init__(self, function: Callable[..., object], reads: Sequence[int]) -> None:
+        self.function = function
+        self.reads = reads
+
+    def __call__(self, *args: Any) -> None:
+        for i in self.reads:
+            args[i].flags.writeable = False
+        self.function(*args)

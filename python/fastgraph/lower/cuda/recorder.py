@@ -7,18 +7,25 @@ from dataclasses import replace
 from typing import Any
 
 from fastgraph._core.record import Launch, Operand, Record
+from fastgraph.errors import UnsupportedError
 from fastgraph.ir.graph import Node
 from fastgraph.lower.cuda import LOWERINGS, Target
-from fastgraph.lower.cuda.call import CudaCall, KernelCode
+from fastgraph.lower.cuda.call import KernelCode
 from fastgraph.lower.cuda.order import launch_edges
 from fastgraph.lower.cuda.seam import close_seams, move_calls
 from fastgraph.lower.flow import Flow, walk
 from fastgraph.lower.recorder import NodeSpec, Recorder
 from fastgraph.lower.storage import Item, Lowered, Place, Roots
+from fastgraph.lower.user_kernel import FunctionWork, UserCall, user_call
 
 __all__ = ["CudaRecorder", "codes_of"]
 
 WORD = 8
+
+
+def no_functions(*args: Any) -> Any:
+    """Refuse kernels of users: where there is no device, none can be loaded."""
+    raise UnsupportedError("kernels of users need a device")
 
 
 class CudaRecorder(Recorder):
@@ -29,14 +36,26 @@ class CudaRecorder(Recorder):
     target : Target
     function_of : callable
         Gives the loaded function of a code; asked once all calls are known.
+    device : str
+        What messages call it.
+    function_work : callable, optional
+        The device's `Backend.function_work`, for kernels of users.
     """
 
     outputs_outside = True
 
-    def __init__(self, target: Target, function_of: Callable[[KernelCode], Any]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        function_of: Callable[[KernelCode], Any],
+        device: str = "cuda",
+        function_work: FunctionWork = no_functions,
+    ) -> None:
         self.target = target
         self.where = f"cuda ({target.arch})"
         self.function_of = function_of
+        self.device = device
+        self.function_work = function_work
 
     @property
     def lowerings(self) -> Mapping[str, Any]:
@@ -45,6 +64,8 @@ class CudaRecorder(Recorder):
 
     def lower(self, node: Node, lowered: Lowered) -> list[Any]:
         """Return the calls of a node."""
+        if node.op == "kernel":
+            return [user_call(node, self.device, self.function_work)]
         target = replace(self.target, roots=lowered.roots, is_set=lowered.is_set)
         return list(LOWERINGS[node.op](node, target))
 
@@ -64,10 +85,10 @@ class CudaRecorder(Recorder):
         """Add the word in which kernels leave the number of a node that met bad data."""
         return record.add_memory("staging", "fault", WORD)
 
-    def node(
-        self, call: CudaCall, operands: Sequence[Operand], number: int, fault: int
-    ) -> NodeSpec:
+    def node(self, call: Any, operands: Sequence[Operand], number: int, fault: int) -> NodeSpec:
         """Return the launch."""
+        if isinstance(call, UserCall):
+            return call.spec
         extra = [Operand(fault, 0, WORD, False, False)] if ("fault",) in call.arguments else []
         arguments: list[tuple[Any, ...]] = []
         for argument in call.arguments:
@@ -101,7 +122,7 @@ def codes_of(lowered: Lowered) -> dict[KernelCode, int]:
     """Return the kernels of all calls, each once, with the most dynamic shared memory it gets."""
     found: dict[KernelCode, int] = {}
     for _, call in walk((*lowered.set_calls, *lowered.run_calls)):
-        if isinstance(call, Flow):
+        if isinstance(call, Flow | UserCall):
             continue
         found[call.code] = max(found.get(call.code, 0), call.shared_bytes)
     return found
