@@ -39,6 +39,8 @@ from fastgraph.onnx.compiled import load
 from fastgraph.runtime.buckets import BucketedCompileCache, power_of_two_ladder
 from fastgraph.runtime.compile_cache import CompileCache
 from fastgraph.runtime.compiled import CompiledGraph
+from fastgraph.runtime.expert_pool import ExpertPool, PoolChange
+from fastgraph.runtime.routing import ResidencyStats
 from fastgraph.runtime.session import CompileOptions, Session
 
 __version__ = "0.1.0"
@@ -57,6 +59,7 @@ __all__ = [
     "DeviceGraphCache",
     "DeviceGraphInput",
     "DriverError",
+    "ExpertPool",
     "FastGraphError",
     "FastGraphWarning",
     "Graph",
@@ -75,7 +78,9 @@ __all__ = [
     "Out",
     "OutOfMemoryError",
     "Pointer",
+    "PoolChange",
     "RawOutput",
+    "ResidencyStats",
     "ScopeError",
     "Session",
     "StaleAddressError",

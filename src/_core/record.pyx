@@ -171,7 +171,8 @@ class Foreign(NamedTuple):
 
 
 KINDS = frozenset(
-    ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer", "faults"))
+    ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer", "faults",
+     "tap"))
 
 
 def accesses_of(node):

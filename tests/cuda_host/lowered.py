@@ -15,6 +15,7 @@ from fastgraph.lower.cuda import LOWERINGS, Target
 from fastgraph.lower.cuda.call import CudaCall
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.storage import Roots
+from fastgraph.lower.taps import Tap
 from fastgraph.passes import optimise
 from tests.cuda_host import Guarded, Kernels
 
@@ -164,6 +165,9 @@ class Suite:
             if kind in ("in", "out"):
                 place = (call.ins if kind == "in" else call.outs)[rest[0]]
                 root, offset = case.roots.of(place)
+                if isinstance(root, Tap):
+                    arguments.append(bytes(8))  # Nobody listens.
+                    continue
                 operand = memory[own.get(root, root) if kind == "in" else root]
                 fixed = isinstance(place, Value) and case.lowered_for.is_constant(place, node)
                 if kind == "out" or not fixed:

@@ -25,7 +25,6 @@ TO_COME = {
     "block-quantised weights": "ops.dequantize",
     "active extents": "CompiledGraph.set_active_extent",
     "pipelines": "CompiledGraph.run_pipelined",
-    "resident experts": "CompiledGraph.set_moe_resident_experts",
 }
 
 

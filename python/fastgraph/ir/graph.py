@@ -85,6 +85,18 @@ class Graph:
             graph = graph._body
         return graph
 
+    def last(self, op: str) -> Node | None:
+        """Return the node of this operator that was written last, also in a body. For operators.
+
+        Where a body is being traced, that is one in it, or else around it.
+        """
+        graph: Graph | None = self.innermost
+        found = None
+        while graph is not None and found is None:
+            found = last_node(graph, op)
+            graph = graph._around
+        return found
+
     @contextmanager
     def tracing(self, name: str) -> Iterator[Graph]:
         """Let nodes go to a new graph, which is given, until the end of the ``with`` block.
@@ -487,6 +499,18 @@ class Graph:
             count = self._counts[stem] = self._counts.get(stem, 0) + 1
             name = f"{stem}_{count}"
         return name
+
+
+def last_node(graph: Graph, op: str) -> Node | None:
+    """Return the last node of an operator in a graph and the bodies of its nodes."""
+    for node in reversed(graph.nodes):
+        if node.op == op:
+            return node
+        for body in reversed([v for v in node.attrs.values() if isinstance(v, Graph)]):
+            found = last_node(body, op)
+            if found is not None:
+                return found
+    return None
 
 
 def check_name(name: Any, what: str) -> None:

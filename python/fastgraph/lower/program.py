@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,18 @@ from fastgraph.lower.flow import Flow
 from fastgraph.lower.plan import Plan, plan
 from fastgraph.lower.recorder import NodeSpec, Recorder
 from fastgraph.lower.storage import Item, Lowered, Place, Seam, nbytes_of
+from fastgraph.lower.taps import Tap
 
-__all__ = ["NodeMeta", "Plan", "Program", "SetProgram", "lower", "lower_calls", "record_calls"]
+__all__ = [
+    "NodeMeta",
+    "Plan",
+    "Program",
+    "SetProgram",
+    "TapPlace",
+    "lower",
+    "lower_calls",
+    "record_calls",
+]
 
 SCALAR_ALIGNMENT = 8
 OUTPUT_ALIGNMENT = 64
@@ -34,6 +44,17 @@ class NodeMeta:
     shape: tuple[int, ...]
     nbytes: int
     flops: int
+
+
+class TapPlace(NamedTuple):
+    """The memory of a tap, and where the matrices lie whose rows it counts.
+
+    ``weight`` is memory and byte offset; None where these are no parameters, and of other taps.
+    """
+
+    memory: int
+    tap: Tap
+    weight: tuple[int, int] | None
 
 
 @dataclass
@@ -52,6 +73,8 @@ class SetProgram:
         For each result the parameters that it depends on.
     nodes : dict of Value to tuple of int
         For each result the nodes to run for it, in order.
+    taps : list of int
+        Memory numbers of what kernels would note: nobody listens here.
     fault_memory : int
         As `Program` has it.
     arena_nbytes : int
@@ -64,6 +87,7 @@ class SetProgram:
     results: dict[Value, int] = field(default_factory=dict)
     needs: dict[Value, frozenset[Value]] = field(default_factory=dict)
     nodes: dict[Value, tuple[int, ...]] = field(default_factory=dict)
+    taps: list[int] = field(default_factory=list)
     fault_memory: int = -1
     arena_nbytes: int = 0
     plan: Plan | None = None
@@ -87,6 +111,8 @@ class Program:
         Memory numbers of the parameters, constants and set results that the run program reads.
     scalars : list of (str, dtype, int, default)
         Byte offset in the scalar block; `scalar_memory` is the block's memory number.
+    taps : list of TapPlace
+        In the order of the calls.
     fault_memory : int
         Memory number of the word in which kernels leave faults; -1 where they need none.
     meta : list of NodeMeta
@@ -110,6 +136,7 @@ class Program:
     scalars: list[tuple[str, np.dtype[Any], int, object]] = field(default_factory=list)
     scalar_memory: int = -1
     scalar_nbytes: int = 0
+    taps: list[TapPlace] = field(default_factory=list)
     fault_memory: int = -1
     meta: list[NodeMeta] = field(default_factory=list)
     arena_nbytes: int = 0
@@ -196,6 +223,10 @@ def _lower_set(lowered: Lowered, recorder: Recorder) -> SetProgram:
             root, _ = lowered.roots.of(operand)
             if root in places:
                 continue
+            if isinstance(root, Tap):
+                places[root] = record.add_memory("tap", root.title, root.nbytes), 0
+                setup.taps.append(places[root][0])
+                continue
             assert isinstance(root, Value)
             if _is_nothing(root):
                 places[root], needs[root], ancestors[root] = (0, 0), frozenset(), ()
@@ -247,10 +278,15 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
         place: (0, planned.offsets[i]) for place, i in planned.index.items()
     }
     _place_ports(program, lowered, recorder, places)
+    taps: list[Tap] = []
     for _, call in lowered.run_calls:
         for operand in call.ins:
             root, _ = lowered.roots.of(operand)
             if root not in places:
+                if isinstance(root, Tap):
+                    places[root] = record.add_memory("tap", root.title, root.nbytes), 0
+                    taps.append(root)
+                    continue
                 assert isinstance(root, Value)
                 if _is_nothing(root):
                     places[root] = (0, 0)
@@ -259,6 +295,9 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
                 memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
                 places[root] = (memory, 0)
                 program.blocks[root] = memory
+    program.taps = [
+        TapPlace(places[tap][0], tap, _weight(tap, program, lowered, places)) for tap in taps
+    ]
     _add_items(record, lowered.run_calls, edges, lowered, recorder, places, program.fault_memory)
     program.meta += [_meta(node, call) for node, call in lowered.run_calls]
     for number, (_, call) in enumerate(lowered.run_calls):
@@ -307,6 +346,19 @@ def _add_items(
         spec = recorder.node(call, operands, mine, fault)
         _add(record, node, call, operands, spec, before, outer)
     return number
+
+
+def _weight(
+    tap: Tap, program: Program, lowered: Lowered, places: dict[Place, tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Return where the matrices of a tap lie, if they are parameters."""
+    if tap.matrices is None:
+        return None
+    root, inner = lowered.roots.of(tap.matrices)
+    if root not in program.blocks:
+        return None
+    memory, offset = places[root]
+    return memory, offset + inner
 
 
 def _place_ports(

@@ -19,9 +19,11 @@ from fastgraph.errors import InputError, UnsupportedError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
+from fastgraph.runtime.moe import Routed
 from fastgraph.runtime.params import ParamSet, SetUp
+from fastgraph.runtime.routing import Routing
 from fastgraph.runtime.side import Code, Side
-from fastgraph.runtime.state import NO_STATE, Stateful
+from fastgraph.runtime.state import NO_STATE
 from fastgraph.runtime.typed import arrays_of, bytes_of, param_of
 
 __all__ = ["Compilation", "CompiledGraph", "connect"]
@@ -47,7 +49,7 @@ class Compilation:
         return f"the compiled model {self.name!r}"
 
 
-class CompiledGraph(Stateful):
+class CompiledGraph(Routed):
     """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
 
     Calls on one model are serialised; clones run at once. Views and raw outputs show the latest
@@ -147,8 +149,9 @@ class CompiledGraph(Stateful):
         super().close()
         self._params = ParamSet(self._compilation.setup)
         self._state = NO_STATE
+        self._routing = Routing(self._compilation.code, self._compilation.title)
 
-    close.__doc__ = Stateful.close.__doc__
+    close.__doc__ = Routed.close.__doc__
 
     def set_param(self, name: str, array: Any) -> None:
         """Set one parameter; as `set_params`.
@@ -407,6 +410,7 @@ class CompiledGraph(Stateful):
         """Return a model with an arena of its own; parameters are shared until one side sets them.
 
         Handles hold copies of what these hold, in memory of the clone's own; feeds are the same.
+        It has the same resident experts, and captures what routers choose where this one does.
 
         Returns
         -------
@@ -417,7 +421,7 @@ class CompiledGraph(Stateful):
         Raises
         ------
         OutOfMemoryError
-            The arena or the handles do not fit.
+            The arena, or what there is beside it, does not fit.
         GraphError
             The model is closed.
 
@@ -437,6 +441,7 @@ class CompiledGraph(Stateful):
         self._check_open()
         other = connect(self._compilation, self._params, {})
         self._share(other)
+        other._route_as(self)
         return other
 
     def __copy__(self) -> CompiledGraph:
@@ -556,6 +561,7 @@ def connect(
     model._compilation = compilation
     model._params = params
     model._state = NO_STATE
+    model._routing = Routing(code, compilation.title)
     model._setup(
         code.runner(params, compilation.title),
         [(value.name, value.shape, value.dtype) for value in graph.inputs],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ from fastgraph.lower.cuda.seam import (
     with_pointers,
 )
 from fastgraph.lower.program import Program, SetProgram, lower_calls, record_calls
+from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
@@ -186,6 +188,20 @@ class CudaCode(Code):
         """Return memory of the device."""
         return self.side.gpu.allocate(nbytes)
 
+    @cached_property
+    def nothing(self) -> Block:
+        """Block: no memory, at address 0."""
+        return buffer.borrow(0, HEAD_NBYTES, self.side)
+
+    def tap(self, nbytes: int) -> Block:
+        """Return memory of the device; that it is there is what kernels see."""
+        return self.allocate(nbytes)
+
+    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return a copy, once the work that we have put on the device is done."""
+        device = self.side.context.device
+        return buffer.view(block, 0, (block.nbytes // WORD,), "uint64", device).numpy()
+
     def run_set(
         self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]
     ) -> int | None:
@@ -193,6 +209,7 @@ class CudaCode(Code):
         gpu = self.side.gpu
         word = gpu.allocate_host(FAULT_BYTES)
         blocks = {**bindings, setup.fault_memory: word}
+        blocks.update(dict.fromkeys(setup.taps, self.nothing))
         stream = gpu.create_stream()
         for number in nodes:
             node = setup.record.nodes[number]
@@ -235,6 +252,8 @@ class CudaCode(Code):
         for value, memory in program.blocks.items():
             found = params.block(value)
             blocks[memory] = None if found is None else (found, 0)
+        for place in program.taps:
+            blocks[place.memory] = self.nothing, 0
         return cuda_runner(
             gpu.gpu,
             gpu.create_stream(),

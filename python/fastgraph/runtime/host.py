@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from fastgraph.lower.cpu import Target
 from fastgraph.lower.cpu.recorder import HostRecorder
 from fastgraph.lower.program import Program, SetProgram, lower
 from fastgraph.lower.storage import nbytes_of
+from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
@@ -107,11 +109,27 @@ class HostCode(Code):
         """Return memory of the host."""
         return buffer.allocate(nbytes, zero=False)
 
+    @cached_property
+    def nothing(self) -> Block:
+        """Block: zeros."""
+        return buffer.allocate(HEAD_NBYTES)
+
+    def tap(self, nbytes: int) -> Block:
+        """Return memory of the host."""
+        block = buffer.allocate(nbytes)
+        _words(block)[0] = 1
+        return block
+
+    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return a copy: a run is over when its call returns."""
+        return _words(block).copy()
+
     def run_set(
         self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]
     ) -> int | None:
         """Run nodes of the set program."""
-        executable = host_graph.instantiate(self.host_setup, dict(bindings), self.threads)
+        quiet = dict.fromkeys(setup.taps, self.nothing)
+        executable = host_graph.instantiate(self.host_setup, {**bindings, **quiet}, self.threads)
         try:
             executable.run_subset(nodes)
         except InputError:
@@ -138,6 +156,7 @@ class HostCode(Code):
             block = params.block(value)
             if block is not None:
                 bindings[memory] = block
+        bindings.update({place.memory: self.nothing for place in program.taps})
         executable = host_graph.instantiate(self.host, bindings, self.threads, self.release_gil)
         sizes = program.record.memories
         return host_runner(
@@ -164,3 +183,8 @@ class HostCode(Code):
     def words(self) -> str:
         """str: threads and instruction set."""
         return f"{self.threads} threads, {self.isa}"
+
+
+def _words(block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """The memory of a block as an array."""
+    return np.asarray(buffer.view(block, 0, (block.nbytes // WORD,), "uint64", "cpu"))

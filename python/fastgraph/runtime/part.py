@@ -45,7 +45,8 @@ def part_of(
     InputError
         A parameter has no value.
     """
-    program = model._compilation.code.program
+    code = model._compilation.code
+    program = code.program
     memories = program.record.memories
     params = model._params
     if params.unset:
@@ -56,6 +57,8 @@ def part_of(
         block = params.block(value)
         assert block is not None
         blocks[memory] = block, 0
+    # What a model counts is of its own runs.
+    blocks.update({place.memory: (code.nothing, 0) for place in program.taps})
     graph = program.graph
     return Part(
         title,

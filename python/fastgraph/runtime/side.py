@@ -53,6 +53,19 @@ class Code(ABC):
     def allocate(self, nbytes: int) -> Block:
         """Return memory in which the set program works."""
 
+    @property
+    @abstractmethod
+    def nothing(self) -> Block:
+        """Block: what a tap has to which nobody listens."""
+
+    @abstractmethod
+    def tap(self, nbytes: int) -> Block:
+        """Return memory in which kernels make notes: zeros, behind a first word that is not."""
+
+    @abstractmethod
+    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return a copy of the words of a block, as they are after all runs so far."""
+
     @abstractmethod
     def run_set(
         self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]

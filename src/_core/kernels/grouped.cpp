@@ -6,8 +6,10 @@
 namespace FG_NS {
 namespace {
 
-// params: rows, experts, item size of ids. Operands: groups, ids. groups holds where each expert's
-// rows begin, experts + 1 numbers, then the rows in that order; last those without an expert.
+// params: rows, experts, item size of ids. Operands: groups, ids, a tap. groups holds where each
+// expert's rows begin, experts + 1 numbers, then the rows in that order; last those without an
+// expert. The tap, while its first word is not 0, counts from its third on for each expert the calls
+// that gave it rows, and then for each its rows.
 void group_rows(const fg_call *call) {
   const int64_t rows = call->params[0], experts = call->params[1];
   const bool wide = call->params[2] == 8;
@@ -33,6 +35,14 @@ void group_rows(const fg_call *call) {
   // Each start has moved to the next one's place.
   for (int64_t e = experts; e > 0; e--) starts[e] = starts[e - 1];
   starts[0] = 0;
+  uint64_t *tap = (uint64_t *)call->args[2], *calls = tap + 2, *counts = calls + experts;
+  if (tap[0] == 0) return;
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t count = starts[e + 1] - starts[e];
+    if (count == 0) continue;
+    __atomic_fetch_add(calls + e, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(counts + e, (uint64_t)count, __ATOMIC_RELAXED);
+  }
 }
 
 // params: rows, bytes of a row, experts. Operands: the rows in order, x, groups.

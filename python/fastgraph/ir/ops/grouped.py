@@ -13,7 +13,7 @@ from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import as_value, float_only, node, owner
 from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.numerics import convert
-from fastgraph.ir.ops.ordering import check_layer
+from fastgraph.ir.ops.ordering import layer_of
 from fastgraph.ir.types import INT32, INT64, Spec, is_float
 
 __all__ = ["grouped_matmul"]
@@ -73,7 +73,9 @@ def grouped_matmul(x: Any, w: Any, ids: Any, layer: int | None = None) -> Value:
     ids : Value or numpy.ndarray
         int32 or int64 of shape (rows,): each row's expert, in any order.
     layer : int, optional
-        Which layer of a mixture of experts this is. Without it, the next in the order written.
+        Which layer of a mixture of experts this belongs to: the place of its mask in
+        `CompiledGraph.set_moe_resident_experts_per_layer`. Several products may share one. Without
+        it, the one after that of the `grouped_matmul` written before, from 0 on.
 
     Returns
     -------
@@ -98,5 +100,5 @@ def grouped_matmul(x: Any, w: Any, ids: Any, layer: int | None = None) -> Value:
     graph = owner("grouped_matmul", (x, w, ids))
     values = float_only("grouped_matmul", *(as_value("grouped_matmul", graph, v) for v in (x, w)))
     values.append(as_value("grouped_matmul", graph, ids))
-    attrs = {"layer": check_layer("grouped_matmul", layer)}
+    attrs = {"layer": layer_of(graph, "grouped_matmul", layer)}
     return node("grouped_matmul", values, attrs).outputs[0]

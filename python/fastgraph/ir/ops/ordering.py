@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastgraph.errors import GraphError
-from fastgraph.ir.graph import Value
+from fastgraph.ir.graph import Graph, Value
 from fastgraph.ir.opdef import Attrs, register
 from fastgraph.ir.ops.arguments import convert, flag, integers, node, one
 from fastgraph.ir.ops.entry import public
@@ -18,7 +18,10 @@ from fastgraph.ir.ops.numerics import widened
 from fastgraph.ir.ops.reduction import sum_dtype
 from fastgraph.ir.types import BOOL, INT64, Spec, check_axis, is_float
 
-__all__ = ["cumulative_sum", "top_k"]
+__all__ = ["cumulative_sum", "layer_of", "top_k"]
+
+# Masks are given one a layer, so numbers are small.
+MAX_LAYERS = 1 << 16
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -142,8 +145,8 @@ def top_k(
     largest : bool
         Whether the largest are wanted, from the largest down, or the smallest, from there up.
     layer : int, optional
-        Which layer of a mixture of experts chooses here. Without it, the next in the order
-        written.
+        Which layer of a mixture of experts chooses here. Without it, the one after that of the
+        `top_k` written before, from 0 on.
 
     Returns
     -------
@@ -169,17 +172,18 @@ def top_k(
         "axis": axis,
         "k": count,
         "largest": flag("top_k", "largest", largest),
-        "layer": check_layer("top_k", layer),
+        "layer": layer_of(value.node.graph, "top_k", layer),
     }
     values, indices = node("top_k", [value], attrs).outputs
     return values, indices
 
 
-def check_layer(op: str, layer: Any) -> int | None:
-    """Return the number of a layer, or None; GraphError for what is neither."""
+def layer_of(graph: Graph, op: str, layer: Any) -> int:
+    """Return the number of a layer: `layer`, or what follows that of the last `op` of `graph`."""
     if layer is None:
-        return None
+        last = graph.last(op)
+        return 0 if last is None else int(last.attrs["layer"]) + 1
     (found,) = integers(op, "layer", layer)
-    if found < 0:
-        raise GraphError(f"{op}: layer must be 0 or more, found {found}")
+    if not 0 <= found < MAX_LAYERS:
+        raise GraphError(f"{op}: layer must be 0 to {MAX_LAYERS - 1}, found {found}")
     return found

@@ -10,6 +10,7 @@ from fastgraph.lower.cpu.halves import in_float32
 from fastgraph.lower.cpu.kinds import kernel_kind
 from fastgraph.lower.cpu.layout import choose_parts, memory_ns
 from fastgraph.lower.cpu.registry import Target, lowers
+from fastgraph.lower.taps import counts_of
 
 __all__ = ["lower_grouped_matmul"]
 
@@ -31,7 +32,7 @@ def lower_grouped_matmul(node: Node, target: Target) -> list[Call | Alias]:
         return []
     groups = Temp(8 * (experts + 1 + rows), "rows by expert")
     sort = Call(
-        "group_rows", (groups,), (ids,), [rows, experts, ids.dtype.itemsize],
+        "group_rows", (groups,), (ids, counts_of(node, w)), [rows, experts, ids.dtype.itemsize],
         cost_ns=10.0 + 3.0 * rows + experts, nbytes=groups.nbytes,
     )  # fmt: skip
     if n == 0:

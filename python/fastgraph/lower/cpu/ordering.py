@@ -10,6 +10,7 @@ from fastgraph.lower.cpu.halves import in_float32
 from fastgraph.lower.cpu.kinds import kernel_kind
 from fastgraph.lower.cpu.layout import choose_parts
 from fastgraph.lower.cpu.registry import Target, lowers
+from fastgraph.lower.taps import indices_of
 
 __all__ = ["lower_cumulative_sum", "lower_top_k"]
 
@@ -55,6 +56,5 @@ def lower_top_k(node: Node, target: Target) -> list[Call | Alias]:
     parts = choose_parts(cost_ns, target.threads, outer * inner)
     nbytes = prod(source.shape) * source.dtype.itemsize
     nbytes += prod(values.shape) * (values.dtype.itemsize + 8)
-    return [
-        Call(f"top_k_{kind}", (values, indices), (source,), words, parts, cost_ns, nbytes=nbytes)
-    ]
+    ins = (source, indices_of(node))
+    return [Call(f"top_k_{kind}", (values, indices), ins, words, parts, cost_ns, nbytes=nbytes)]

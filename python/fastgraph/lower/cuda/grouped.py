@@ -12,6 +12,7 @@ from fastgraph.lower.cuda.dtypes import ctype, is_half
 from fastgraph.lower.cuda.launch import call
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.text import source
+from fastgraph.lower.taps import counts_of
 
 __all__ = ["lower_grouped_matmul"]
 
@@ -30,11 +31,13 @@ def lower_grouped_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
         return []
     text = source("tiles.cuh", "grouped")
     groups = Temp(4 * (experts + 1 + rows), "rows by expert")
-    given: list[Argument] = [("out", 0), ("in", 0), ("fault",), ("node",)]
+    given: list[Argument] = [("out", 0), ("in", 0), ("in", 1), ("fault",), ("node",)]
     entry = f"group_rows<{ctype(ids.dtype)}, {32 * WARPS}, {rows}, {experts}>"
     blocks = ceil((experts + 1) / WARPS)
     code = KernelCode(text, entry, "group_rows")
-    calls: list[CudaCall | Alias] = [call(code, (groups,), (ids,), blocks, 32 * WARPS, given)]
+    calls: list[CudaCall | Alias] = [
+        call(code, (groups,), (ids, counts_of(node, w)), blocks, 32 * WARPS, given)
+    ]
     if n == 0:
         return calls
     # Tiles as high as an expert has rows, on the average.

@@ -13,6 +13,7 @@ from fastgraph.lower.cuda.launch import call, column_block, pieces
 from fastgraph.lower.cuda.reduction import row_sums
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
+from fastgraph.lower.taps import indices_of
 
 __all__ = ["lower_cumulative_sum", "lower_top_k"]
 
@@ -77,12 +78,13 @@ def lower_top_k(node: Node, target: Target) -> list[CudaCall | Alias]:
         )
     name, lines, largest = ctype(read.dtype), outer * inner, _flag(attrs["largest"])
     text, flops = source("elementwise.cuh", "top_k"), read.size
+    tap = indices_of(node)
     if k > MOST_SORTED_K and length > SORTED:
         entry = f"top_k_counted<{name}, {largest}, {THREADS}, {lines}, {length}, {inner}, {k}>"
         blocks = lines * ceil(length / THREADS)
         code = KernelCode(text, entry, node.op)
         flops = lines * length * length
-        return [call(code, (values, indices), (read,), blocks, THREADS, flops=flops)]
+        return [call(code, (values, indices), (read, tap), blocks, THREADS, flops=flops)]
     seat = 16 if read.dtype.itemsize == 8 else 8
     calls: list[CudaCall | Alias] = []
     count, given = length, None
@@ -97,11 +99,13 @@ def lower_top_k(node: Node, target: Target) -> list[CudaCall | Alias]:
             f"{lines}, {count}, {inner}, {length}, {min(k, size)}>"
         )
         ins: tuple[Value | Temp, ...] = (read,) if given is None else (read, given)
+        ins = (*ins, tap) if last else ins
         outs: tuple[Value | Temp, ...] = (values, indices) if last else (left,)
         arguments: list[Argument] = [("out", 0), ("out", 1), NOTHING]
         if not last:
             arguments = [NOTHING, NOTHING, ("out", 0)]
         arguments += [("in", 0), NOTHING if given is None else ("in", 1)]
+        arguments.append(("in", len(ins) - 1) if last else NOTHING)
         code, blocks = KernelCode(text, entry, node.op), ceil(units / together)
         calls.append(call(code, outs, ins, blocks, size // 2 * together, arguments, flops=flops))
         if last:

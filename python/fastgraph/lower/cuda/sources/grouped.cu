@@ -2,10 +2,12 @@
 // tiles of rows with one matrix are multiplied by it.
 
 // `groups` gets where each of EXPERTS experts' rows begin, EXPERTS + 1 numbers, and then the ROWS rows
-// in that order; last those without an expert, which are a fault. A warp does an expert.
+// in that order; last those without an expert, which are a fault. A warp does an expert. `tap`, if
+// there is one, counts from its third word on for each expert the calls that gave it rows, and then
+// for each its rows.
 template <class I, int THREADS, i64 ROWS, i64 EXPERTS>
-__global__ __launch_bounds__(THREADS) void group_rows(i32 *groups, const I *ids, u64 *fault,
-                                                      u64 node) {
+__global__ __launch_bounds__(THREADS) void group_rows(i32 *groups, const I *ids, u64 *tap,
+                                                      u64 *fault, u64 node) {
   fg_trigger();
   const i64 expert = (i64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
@@ -17,6 +19,7 @@ __global__ __launch_bounds__(THREADS) void group_rows(i32 *groups, const I *ids,
     start += __popc(__ballot_sync(0xffffffffu, id >= 0 && id < EXPERTS && id < expert));
   }
   if (lane == 0) groups[expert] = start;
+  const i32 first = start;
   for (i64 base = 0; base < ROWS; base += 32) {
     const i64 i = base + lane, id = i < ROWS ? (i64)ids[i] : 0;
     const bool lost = id < 0 || id >= EXPERTS;
@@ -27,6 +30,10 @@ __global__ __launch_bounds__(THREADS) void group_rows(i32 *groups, const I *ids,
       if (lost) fg_fault(fault, node);
     }
     start += __popc(found);
+  }
+  if (tap != nullptr && lane == 0 && expert < EXPERTS && start > first) {
+    atomicAdd(tap + 2 + expert, (u64)1);
+    atomicAdd(tap + 2 + EXPERTS + expert, (u64)(start - first));
   }
 }
 

@@ -77,12 +77,13 @@ FG_DEVICE void sort(Seat<U> *seats, int t) {
 }
 
 // Each of LINES lines of COUNT elements, or seats that an earlier launch left, is cut into pieces of
-// SIZE; of each the K first are left, as seats or, by the LAST launch, as values and indices.
+// SIZE; of each the K first are left, as seats or, by the LAST launch, as values and indices. `tap`,
+// if there is one, gets the indices in 32 bits behind its second word, which counts how often.
 template <class T, bool LARGEST, bool FIRST, bool LAST, int SIZE, int TOGETHER, i64 LINES,
           i64 COUNT, i64 INNER, i64 LENGTH, int K>
 __global__ __launch_bounds__(SIZE / 2 * TOGETHER) void top_k(
     T *values, i64 *indices, Seat<typename Bits<compute_t<T>>::type> *left, const T *in,
-    const Seat<typename Bits<compute_t<T>>::type> *given) {
+    const Seat<typename Bits<compute_t<T>>::type> *given, u64 *tap) {
   typedef typename Bits<compute_t<T>>::type U;
   constexpr i64 PIECES = (COUNT + SIZE - 1) / SIZE;
   __shared__ Seat<U> all[TOGETHER][SIZE];
@@ -105,12 +106,14 @@ __global__ __launch_bounds__(SIZE / 2 * TOGETHER) void top_k(
   }
   __syncthreads();
   sort<SIZE>(seats, t);
+  if (tap != nullptr && blockIdx.x == 0 && threadIdx.x == 0) tap[1]++;
   if (line >= LINES) return;
   for (int i = t; i < K; i += SIZE / 2) {
     if constexpr (LAST) {
       const i64 to = (line / INNER * K + i) * INNER + line % INNER;
       values[to] = from[(i64)seats[i].index * INNER];
       indices[to] = seats[i].index;
+      if (tap != nullptr) ((u32 *)(tap + 2))[to] = seats[i].index;
     } else {
       left[unit * K + i] = seats[i];
     }
@@ -120,7 +123,8 @@ __global__ __launch_bounds__(SIZE / 2 * TOGETHER) void top_k(
 // The same where k is not small beside what a block sorts: each thread counts what comes before an
 // element of its own.
 template <class T, bool LARGEST, int THREADS, i64 LINES, i64 LENGTH, i64 INNER, i64 K>
-__global__ __launch_bounds__(THREADS) void top_k_counted(T *values, i64 *indices, const T *in) {
+__global__ __launch_bounds__(THREADS) void top_k_counted(T *values, i64 *indices, const T *in,
+                                                         u64 *tap) {
   typedef typename Bits<compute_t<T>>::type U;
   constexpr i64 PIECES = (LENGTH + THREADS - 1) / THREADS;
   __shared__ Seat<U> seats[THREADS];
@@ -145,5 +149,7 @@ __global__ __launch_bounds__(THREADS) void top_k_counted(T *values, i64 *indices
     const i64 to = (line / INNER * K + before) * INNER + line % INNER;
     values[to] = from[own * INNER];
     indices[to] = own;
+    if (tap != nullptr) ((u32 *)(tap + 2))[to] = (u32)own;
   }
+  if (tap != nullptr && blockIdx.x == 0 && threadIdx.x == 0) tap[1]++;
 }

@@ -1,0 +1,226 @@
+"""What one model was told of its experts, and where its kernels note which they use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fastgraph._core.buffer import Block
+from fastgraph.device.backend import named
+from fastgraph.errors import InputError, OutOfMemoryError, UnsupportedError
+from fastgraph.lower.program import TapPlace
+from fastgraph.lower.taps import WORD, counts_nbytes, indices_nbytes
+from fastgraph.runtime.side import Code
+
+if TYPE_CHECKING:
+    from fastgraph.runtime.moe import Routed
+
+__all__ = ["ResidencyStats", "Routing"]
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+Masks = tuple[_Array, ...]
+
+
+class ResidencyStats(NamedTuple):
+    """What runs have used of their experts, resident ones (gpu) and others (cpu).
+
+    A product of a run counts each expert that it has rows for as one call, and these rows as
+    tokens.
+    """
+
+    gpu_expert_calls: int
+    cpu_expert_calls: int
+    gpu_tokens: int
+    cpu_tokens: int
+
+
+@dataclass
+class Note:
+    """A tap to which a model listens, and what was in it when that was read last."""
+
+    place: TapPlace
+    block: Block
+    seen: _Array
+
+
+class Routing:
+    """The masks of one model, its counters, and the indices that it captures.
+
+    What changes anything is called with the model's lock.
+    """
+
+    def __init__(self, code: Code, title: str) -> None:
+        self.code = code
+        self.title = title
+        self.masks: Masks | None = None
+        self.number: int | None = None
+        self._counters: list[Note] = []
+        self._routers: list[Note] = []
+        self._totals = np.zeros((2, 2), np.int64)
+
+    @property
+    def told(self) -> tuple[Masks | None, int | None]:
+        """The masks, by product, and whose `top_k` are captured."""
+        return self.masks, self.number
+
+    # ---- masks
+
+    def check_mask(self, mask: Any) -> Masks:
+        """Return one mask by product, or raise; nothing has changed."""
+        found = _as_mask("the mask", mask)
+        return tuple([_fitting("the mask", found, place) for place in self._products()])
+
+    def check_masks(self, masks: Any) -> Masks:
+        """Return masks given by layer by product, or raise; nothing has changed."""
+        products = self._products()
+        count = 1 + max(place.tap.layer for place in products)
+        if isinstance(masks, str | bytes) or not hasattr(masks, "__len__"):
+            raise InputError(
+                f"masks are {type(masks).__name__}; a sequence of {count} masks is needed, one a "
+                "layer"
+            )
+        if len(masks) != count:
+            raise InputError(
+                f"{len(masks)} masks were given; {self.title} has layers numbered up to "
+                f"{count - 1}, so {count} are needed"
+            )
+        used = {place.tap.layer for place in products}
+        found: dict[int, _Array] = {}
+        for layer, mask in enumerate(masks):
+            what = f"the mask of layer {layer}"
+            if layer in used:
+                found[layer] = _as_mask(what, mask)
+            elif mask is not None:
+                raise InputError(
+                    f"{what}: {self.title} has no grouped_matmul of that layer; give None for it"
+                )
+        return tuple([
+            _fitting(f"the mask of layer {place.tap.layer}", found[place.tap.layer], place)
+            for place in products
+        ])  # fmt: skip
+
+    def set_masks(self, model: Routed, masks: Masks) -> None:
+        """Let later runs count by these masks, and what earlier ones counted by theirs."""
+        if self.masks is None:
+            notes = [
+                self._note(place, counts_nbytes(place.tap.experts)) for place in self._products()
+            ]
+            self._listen(model, notes, [])
+            self._counters = notes
+        else:
+            self._count()
+        self.masks = masks
+
+    def take_stats(self) -> ResidencyStats | None:
+        """Return what was counted since this was last called."""
+        self._count()
+        if not self._totals.any():
+            return None
+        (gpu_calls, gpu_tokens), (cpu_calls, cpu_tokens) = self._totals.tolist()
+        self._totals[...] = 0
+        return ResidencyStats(gpu_calls, cpu_calls, gpu_tokens, cpu_tokens)
+
+    def _count(self) -> None:
+        """Add to the totals what the taps have counted since they were read."""
+        for note, mask in zip(self._counters, self.masks or (), strict=True):
+            words = self.code.read(note.block)
+            new = (words - note.seen)[2:].reshape(2, -1).astype(np.int64)
+            note.seen = words
+            self._totals += [new[:, mask].sum(1), new[:, ~mask].sum(1)]
+
+    def _products(self) -> list[TapPlace]:
+        places = [place for place in self.code.program.taps if place.tap.matrices is not None]
+        if not places:
+            raise UnsupportedError(
+                f"{self.title} has no grouped_matmul that a run computes, so no experts"
+            )
+        for place in places:
+            if place.weight is None:
+                raise UnsupportedError(
+                    f"the experts of {_where(place)} are no parameters: a run is given or computes "
+                    "them, so none can be resident"
+                )
+        return places
+
+    # ---- routers
+
+    def check_routers(self, number: Any) -> list[TapPlace]:
+        """Return what chooses among so many, by layer, or raise."""
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+            raise InputError(f"num_experts is {number!r}; a whole number from 1 on is needed")
+        routers = [place for place in self.code.program.taps if place.tap.matrices is None]
+        found = [place for place in routers if place.tap.experts == number]
+        if not found:
+            sizes = sorted({place.tap.experts for place in routers})
+            raise UnsupportedError(
+                f"{self.title} has no top_k over an axis of {number} elements; "
+                + (f"it has some over {sizes}" if sizes else "it has none")
+            )
+        return sorted(found, key=lambda place: place.tap.layer)
+
+    def capture(self, model: Routed, number: int, places: Sequence[TapPlace]) -> None:
+        """Let later runs keep the indices of these."""
+        if number == self.number:
+            return
+        notes = [
+            self._note(place, indices_nbytes(place.tap.node.outputs[1].size)) for place in places
+        ]
+        kept = {note.place.memory for note in notes}
+        self._listen(model, notes, [n.place for n in self._routers if n.place.memory not in kept])
+        self._routers = notes
+        self.number = number
+
+    def take_indices(self) -> tuple[_Array, ...] | None:
+        """Return what the routers of the last run have chosen, once."""
+        found, new = [], False
+        for note in self._routers:
+            words = self.code.read(note.block)
+            new = new or words[1] != note.seen[1]
+            note.seen = words
+            indices = note.place.tap.node.outputs[1]
+            found.append(words[2:].view(np.uint32)[: indices.size].reshape(indices.shape).copy())
+        return tuple(found) if new else None
+
+    # ---- taps
+
+    def _note(self, place: TapPlace, nbytes: int) -> Note:
+        try:
+            block = self.code.tap(nbytes)
+        except OutOfMemoryError as error:
+            raise named(error, f"the {place.tap.title} in", self.title) from None
+        return Note(place, block, np.zeros(nbytes // WORD, np.uint64))
+
+    def _listen(self, model: Routed, notes: Sequence[Note], quiet: Sequence[TapPlace]) -> None:
+        """Let taps write to the blocks of `notes`, and those of `quiet` to nothing."""
+        places = [(note.place.memory, note.block) for note in notes]
+        places += [(place.memory, self.code.nothing) for place in quiet]
+        model._adopt(model._params, places, model._params.unset)
+
+
+def _where(place: TapPlace) -> str:
+    return f"{place.tap.node.name!r} ({place.tap.node.site})"
+
+
+def _as_mask(what: str, mask: Any) -> _Array:
+    try:
+        found = np.array(mask)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} is no sequence of bools: {error}") from None
+    if found.ndim != 1 or found.dtype != np.bool_:
+        raise InputError(
+            f"{what} is {found.dtype.name}{list(found.shape)}; bools in one axis are needed, True "
+            "for each expert that is resident"
+        )
+    return found
+
+
+def _fitting(what: str, mask: _Array, place: TapPlace) -> _Array:
+    if len(mask) != place.tap.experts:
+        raise InputError(
+            f"{what} is of {len(mask)} experts; {_where(place)}, layer {place.tap.layer}, has "
+            f"{place.tap.experts}"
+        )
+    return mask
