@@ -73,6 +73,15 @@ FAMILIES = {
         *((70, 8), (1, 8, 16)),
         dtype="f2",
     ),
+    "conv": family(lambda x, w: ops.relu(ops.conv(x, w, pads=1)), (1, 3, 40, 40), (8, 3, 3, 3)),
+    "conv f16, few positions": family(
+        lambda x, w: ops.conv(x, w, pads=1), (1, 3, 4), (8, 3, 3), dtype="f2"
+    ),
+    "conv_transpose": family(ops.conv_transpose, (1, 3, 9), (3, 8, 3)),
+    "pool": family(lambda x: ops.max_pool(x, 3), (1, 3, 9), dtype="f2"),
+    "pool, mean": family(lambda x: ops.average_pool(x, 3), (1, 3, 9)),
+    "lstm": family(lambda *v: ops.lstm(*v)[1], (2, 1, 3), (1, 32, 3), (1, 32, 8)),
+    "gru": family(lambda *v: ops.gru(*v)[1], (2, 9, 3), (1, 24, 3), (1, 24, 8), dtype="f8"),
     "scatter": family(lambda x, y: ops.scatter_add(x, np.array([1, 1]), y), (3,), (2,)),
 }
 

@@ -402,9 +402,13 @@ def test_tables():
 
 
 def test_every_operator_is_reached():
-    """Those that passes make, and no others, have no public function."""
+    """What passes make and what functions are written out in alone have no public function."""
     direct = set(OPS) & set(FUNCTIONS)
     assert set(OPS) - direct == {
+        "fold",
+        "patches",
+        "pool",
+        "recurrence",
         "region",
         "pack_weight",
         "fused_matmul",

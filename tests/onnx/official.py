@@ -81,6 +81,8 @@ OTHER = {
         ),
         "a length that only a run knows",
     ),
+    "test_maxpool_with_argmax_2d_precomputed_pads": "indices of the largest elements",
+    "test_maxpool_with_argmax_2d_precomputed_strides": "indices of the largest elements",
     "test_training_dropout": "training",
     "test_training_dropout_default": "training",
     "test_training_dropout_default_mask": "training",

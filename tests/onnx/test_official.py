@@ -22,6 +22,9 @@ from tests.onnx.official import (
 # What results may differ by. The expected ones of half types were computed in them throughout.
 RELATIVE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 2e-5}
 
+# Expected results that were written with four digits.
+WRITTEN = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
+
 
 @pytest.mark.parametrize("name", collected_cases())
 def test_node(name: str, device: str) -> None:
@@ -40,7 +43,7 @@ def test_node(name: str, device: str) -> None:
             assert got.dtype == want.dtype
             assert got.shape == want.shape
             if is_float(got.dtype):
-                relative = RELATIVE[got.dtype.name]
+                relative = 1e-3 if name in WRITTEN else RELATIVE[got.dtype.name]
                 np.testing.assert_allclose(
                     got.astype("f8"), want.astype("f8"), rtol=relative, atol=relative / 10
                 )

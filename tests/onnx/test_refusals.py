@@ -138,7 +138,7 @@ def test_all_unsupported_operators_at_once_with_names_domains_and_opset() -> Non
     refused(
         model(
             [
-                node("Conv", "x w", "c", "conv1"),
+                node("DeformConv", "x w", "c", "conv1"),
                 custom,
                 node("NonZero", "d", "y"),
                 node("Relu", "x", "ok"),
@@ -146,7 +146,7 @@ def test_all_unsupported_operators_at_once_with_names_domains_and_opset() -> Non
             {"x": (1, 1, 4, 4), "w": ("K", 1, 3, 3)},
         ),
         "4 problems",
-        "Conv 'conv1': not supported (opset 20)",
+        "DeformConv 'conv1': not supported (opset 20)",
         "Fancy 'mine': domain 'my.own' is not supported",
         "NonZero making 'y': not supported (opset 20)",
         "dimension 'K'",

@@ -29,7 +29,7 @@ EXACT = {
     "bitwise_xor", "broadcast_to", "ceil", "clip", "concat", "cumulative_sum", "divide",
     "equal", "expand_dims", "floor", "fmod", "gather_nd", "getitem", "greater", "greater_equal",
     "invert", "isfinite", "isinf", "isnan", "kernel", "left_shift", "less", "less_equal",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "max", "maximum", "min",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "max", "max_pool", "maximum", "min",
     "minimum", "multiply", "negative", "not_equal", "one_hot", "pad", "relu", "reshape",
     "right_shift", "round", "scatter_nd", "sign", "slice", "split", "sqrt", "square", "squeeze",
     "stack", "subtract", "take", "take_along_axis", "thresholded_relu", "tile", "top_k",

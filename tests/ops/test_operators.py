@@ -11,10 +11,10 @@ import fastgraph as fg
 from fastgraph import ops
 from fastgraph.ir.ops.registry import FUNCTIONS
 from fastgraph.ir.types import SUPPORTED
-from tests.ops import cases, composed
+from tests.ops import cases, composed, images
 from tests.ops.agreement import EXACT, agree, bits, graph_of
 
-CASES = {**cases.CASES, **composed.CASES}
+CASES = {**cases.CASES, **composed.CASES, **images.CASES}
 
 # What rounding may add up to, in multiples of the table's bounds.
 SCALES = {
@@ -37,6 +37,12 @@ SCALES = {
     "log_softmax": 4.0,
     "scatter_add": 4.0,
     "scatter_elements": 4.0,
+    "average_pool": 8.0,
+    "conv": 8.0,
+    "conv_transpose": 8.0,
+    "gru": 16.0,
+    "lstm": 16.0,
+    "rnn": 16.0,
 }
 
 

@@ -19,8 +19,6 @@ f4 = np.float32
 # Scenarios of compiled graphs whose operators or methods are still missing, by what is missing.
 # The test below fails as soon as one of them exists, so that its scenario is written.
 TO_COME = {
-    "convolutions": "ops.conv",
-    "pools": "ops.max_pool",
     "resizing": "ops.resize",
     "block-quantised weights": "ops.dequantize",
     "active extents": "CompiledGraph.set_active_extent",
@@ -266,3 +264,23 @@ def test_the_graph_is_copied_at_compile():
     graph.output(graph.inputs[0] * 9, "more")
     assert [info.name for info in model.outputs] == ["y"]
     assert len(model.run({"x": f4([1, 2, 3])})) == 1
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_windows_on_images(device, axes):
+    """B 4: convolutions, their transposes and pools."""
+    graph = fg.Graph("windows")
+    image = np.arange(1, 1 + 4**axes, dtype=f4).reshape(1, 1, *(4,) * axes)
+    ones = np.ones((1, 1, *(2,) * axes), f4)
+    x = graph.input("x", image.shape)
+    graph.output(ops.conv(x, ones, f4([0.5]), strides=2), "sums")
+    graph.output(ops.average_pool(x, 2, strides=2), "means")
+    graph.output(ops.max_pool(x, 2, strides=2), "largest")
+    graph.output(ops.conv_transpose(ops.max_pool(x, 4), ones * 2, strides=2), "spread")
+    model = fg.Session(device).compile(graph)
+    sums, means, largest, spread = model.run({"x": image})
+    np.testing.assert_allclose(sums, means * 2**axes + 0.5, rtol=1e-6)
+    assert largest.ravel()[-1] == image.max() and largest.shape == (1, 1, *(2,) * axes)
+    assert (spread == 2 * image.max()).all() and spread.shape == (1, 1, *(2,) * axes)
+    if axes == 1:
+        assert (sums.tolist(), means.tolist()) == ([[[3.5, 7.5]]], [[[1.5, 3.5]]])

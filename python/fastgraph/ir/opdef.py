@@ -27,8 +27,8 @@ class OpDef:
     name : str
         What `Node.op` says.
     family : str
-        ``elementwise``, ``matmul``, ``reduction``, ``normalization``, ``movement``, or
-        ``lowered`` for those that passes alone make.
+        ``elementwise``, ``matmul``, ``convolution``, ``pooling``, ``recurrence``, ``reduction``,
+        ``normalization``, ``movement``, or ``lowered`` for those that passes alone make.
     infer : callable
         From the inputs' (shape, dtype) and the attributes to those of the outputs. Raises
         GraphError where the operator does not take them.

@@ -14,11 +14,13 @@ from fastgraph.ir import reference
 from fastgraph.ir.graph import Graph, Value
 from fastgraph.onnx import (
     ops_attention,
+    ops_convolution,
     ops_elementwise,
     ops_filling,
     ops_indexing,
     ops_matmul,
     ops_movement,
+    ops_recurrence,
     ops_reduction,
 )
 from fastgraph.onnx.dims import Dim, bind_shapes, declared_dims, dims_text
@@ -49,11 +51,13 @@ __all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
 # The families whose rules are registered once they are imported.
 FAMILIES = (
     ops_attention,
+    ops_convolution,
     ops_elementwise,
     ops_filling,
     ops_indexing,
     ops_matmul,
     ops_movement,
+    ops_recurrence,
     ops_reduction,
 )
 

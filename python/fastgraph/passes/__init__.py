@@ -9,6 +9,7 @@ from fastgraph.passes import (
     attention,
     bodies,
     canonicalise,
+    channels,
     dead,
     fold,
     fuse,
@@ -82,7 +83,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     """
     found = dead.run(graph)
     found = fold.run(found)
-    found = dead.run(canonicalise.run(found))
+    found = dead.run(canonicalise.run(channels.run(found)))
     if fuse:
         found = dead.run(attention.run(found))
     if fuse and pack:

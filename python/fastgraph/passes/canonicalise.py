@@ -18,7 +18,7 @@ from fastgraph.ir.types import Shape, broadcast
 from fastgraph.passes.patterns import Match, match_product, match_quotient
 from fastgraph.passes.rewrite import Rewriter, constant_of, use_counts
 
-__all__ = ["run"]
+__all__ = ["EPILOGUE", "run"]
 
 EPILOGUE = {
     "packed": False,

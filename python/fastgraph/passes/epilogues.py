@@ -1,4 +1,4 @@
-"""What a product takes in after itself, and a norm before itself."""
+"""What a product or a convolution takes in after itself, and a norm before itself."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.registry import ACTIVATIONS
+from fastgraph.ir.types import FLOAT64
 from fastgraph.passes.rewrite import Rewriter
 
-__all__ = ["Chain", "ResidualNorm", "follow", "residual_norm"]
+__all__ = ["Chain", "ResidualNorm", "follow", "has_epilogue", "residual_norm"]
 
 NAMES = {(op, attrs.get("approximate")): name for name, (op, attrs) in ACTIVATIONS.items()}
 
 
+def has_epilogue(node: Node) -> bool:
+    """Whether the operator's kernels take in what follows it."""
+    if node.op == "conv":
+        return node.outputs[0].dtype != FLOAT64
+    return node.op == "fused_matmul"
+
+
 class Chain:
-    """A product and what follows it: bias, residual, activation, reshapes between them."""
+    """A product or convolution and what follows: bias, residual, activation, reshapes between."""
 
     def __init__(self, product: Node) -> None:
         self.product = product
@@ -46,10 +54,24 @@ class Chain:
         return True
 
     def _takes_bias(self, other: Value, value: Value) -> bool:
-        n = self.product.attrs["n"]
-        if self.bias is not None or self.activation is not None:
+        taken = self.bias is not None or self.product.attrs["bias"] is not None
+        if taken or self.activation is not None:
             return False
+        if self.product.op == "conv":
+            return self._takes_channel_bias(other, value)
+        n = self.product.attrs["n"]
         if value.shape[-1:] != (n,) or other.shape[-1:] != (n,) or prod(other.shape[:-1]) != 1:
+            return False
+        self.bias = other
+        return True
+
+    def _takes_channel_bias(self, other: Value, value: Value) -> bool:
+        full = self.product.outputs[0].shape
+        wanted = (full[1], *(1 for _ in full[2:]))
+        lead = (1,) * (len(full) - other.ndim)
+        if value.shape != full:
+            return False
+        if other.ndim > len(full) or (*lead, *other.shape)[1:] != wanted or other.size != full[1]:
             return False
         self.bias = other
         return True
@@ -66,8 +88,9 @@ class Chain:
         shape = product.outputs[0].shape
         inputs = [rewriter[value] for value in product.inputs]
         attrs: dict[str, Any] = dict(product.attrs)
+        columns = shape[1:2] if product.op == "conv" else shape[-1:]
         for name, value, wanted in (
-            ("bias", self.bias, (attrs["n"],)),
+            ("bias", self.bias, columns),
             ("residual", self.residual, shape),
         ):
             if value is None:
@@ -78,7 +101,7 @@ class Chain:
             attrs[name] = len(inputs)
             inputs.append(operand)
         attrs |= {"residual_first": self.residual_first, "activation": self.activation}
-        result = rewriter.emit(product, "fused_matmul", inputs, attrs)
+        result = rewriter.emit(product, product.op, inputs, attrs)
         wanted = self.last.outputs[0].shape
         if wanted != shape:
             result = rewriter.emit(product, "reshape", [result], {"shape": wanted})

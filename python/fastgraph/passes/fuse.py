@@ -1,7 +1,7 @@
-"""Fuses: products with bias, residual and activation, norms with residual, elementwise regions.
+"""Fuses products with bias, residual and activation, norms with residual, elementwise regions.
 
-An intermediate that two nodes read, or that is an output, stays visible; one that only nodes of the
-same region read does not.
+Convolutions are products here. An intermediate that two nodes read, or that is an output, stays
+visible; one that only nodes of the same region read does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from fastgraph.ir.graph import Graph, Node
 from fastgraph.ir.ops.registry import ELEMENTWISE
 from fastgraph.passes import regions
-from fastgraph.passes.epilogues import follow, residual_norm
+from fastgraph.passes.epilogues import follow, has_epilogue, residual_norm
 from fastgraph.passes.rewrite import Rewriter, readers_of, set_first, set_nodes
 
 __all__ = ["run"]
@@ -26,7 +26,7 @@ def run(graph: Graph, *, fuse: bool = True) -> Graph:
         readers = readers_of(graph)
         visible = {value for _, value in graph.outputs}
         for node in graph.nodes:
-            if node.op == "fused_matmul":
+            if has_epilogue(node):
                 chain = follow(node, readers, visible, absorbed, is_set)
                 absorbed.update(dict.fromkeys(chain.nodes, chain))
                 emitted[chain.last] = chain

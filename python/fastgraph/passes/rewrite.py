@@ -20,7 +20,9 @@ __all__ = [
     "use_counts",
 ]
 
-PREPARING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "concat", "pack_weight"})
+PREPARING = frozenset(
+    {"reshape", "transpose", "slice", "broadcast_to", "concat", "pack_weight", "patches"}
+)
 
 # What is done in a run whatever it depends on: the set program has no branches, and what others'
 # kernels do is known to them alone.

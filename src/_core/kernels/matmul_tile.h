@@ -86,79 +86,43 @@ typedef void (*TileFn)(const Tile &);
 
 // TILE_ROWS rows fill the registers. `narrow` are tiles of one panel; `wide`
 // have WIDE_PANELS[rows] panels, so that few rows also keep enough sums in flight.
+// FG_NARROW_LADDER(F) and FG_WIDE_LADDER(F) name them all: rows, and vectors of a row.
 #if FG_ISA == 4
 constexpr int TILE_ROWS = 12;
 constexpr int WIDE_ROWS = 12;
 constexpr int WIDE_PANELS[] = {0, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2};
-FG_TILE(tile_1, FG_ROWS_1, FG_VECS_1)
-FG_TILE(tile_2, FG_ROWS_2, FG_VECS_1)
-FG_TILE(tile_3, FG_ROWS_3, FG_VECS_1)
-FG_TILE(tile_4, FG_ROWS_4, FG_VECS_1)
-FG_TILE(tile_5, FG_ROWS_5, FG_VECS_1)
-FG_TILE(tile_6, FG_ROWS_6, FG_VECS_1)
-FG_TILE(tile_7, FG_ROWS_7, FG_VECS_1)
-FG_TILE(tile_8, FG_ROWS_8, FG_VECS_1)
-FG_TILE(tile_9, FG_ROWS_9, FG_VECS_1)
-FG_TILE(tile_10, FG_ROWS_10, FG_VECS_1)
-FG_TILE(tile_11, FG_ROWS_11, FG_VECS_1)
-FG_TILE(tile_12, FG_ROWS_12, FG_VECS_1)
-FG_TILE(wide_1, FG_ROWS_1, FG_VECS_4)
-FG_TILE(wide_2, FG_ROWS_2, FG_VECS_4)
-FG_TILE(wide_3, FG_ROWS_3, FG_VECS_4)
-FG_TILE(wide_4, FG_ROWS_4, FG_VECS_2)
-FG_TILE(wide_5, FG_ROWS_5, FG_VECS_2)
-FG_TILE(wide_6, FG_ROWS_6, FG_VECS_2)
-FG_TILE(wide_7, FG_ROWS_7, FG_VECS_2)
-FG_TILE(wide_8, FG_ROWS_8, FG_VECS_2)
-FG_TILE(wide_9, FG_ROWS_9, FG_VECS_2)
-FG_TILE(wide_10, FG_ROWS_10, FG_VECS_2)
-FG_TILE(wide_11, FG_ROWS_11, FG_VECS_2)
-FG_TILE(wide_12, FG_ROWS_12, FG_VECS_2)
-constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3,  tile_4,  tile_5, tile_6,
-                                   tile_7,  tile_8, tile_9, tile_10, tile_11, tile_12};
-constexpr TileFn WIDE_TILES[] = {nullptr, wide_1, wide_2, wide_3,  wide_4,  wide_5, wide_6,
-                                 wide_7,  wide_8, wide_9, wide_10, wide_11, wide_12};
+#define FG_NARROW_LADDER(F)                                                                        \
+  F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(7, 1) F(8, 1) F(9, 1) F(10, 1) F(11, 1) F(12, 1)
+#define FG_WIDE_LADDER(F)                                                                          \
+  F(1, 4) F(2, 4) F(3, 4) F(4, 2) F(5, 2) F(6, 2) F(7, 2) F(8, 2) F(9, 2) F(10, 2) F(11, 2) F(12, 2)
 #elif FG_ISA == 3
 constexpr int TILE_ROWS = 6;
 constexpr int WIDE_ROWS = 3;
 constexpr int WIDE_PANELS[] = {0, 4, 2, 2};
-FG_TILE(tile_1, FG_ROWS_1, FG_VECS_2)
-FG_TILE(tile_2, FG_ROWS_2, FG_VECS_2)
-FG_TILE(tile_3, FG_ROWS_3, FG_VECS_2)
-FG_TILE(tile_4, FG_ROWS_4, FG_VECS_2)
-FG_TILE(tile_5, FG_ROWS_5, FG_VECS_2)
-FG_TILE(tile_6, FG_ROWS_6, FG_VECS_2)
-FG_TILE(wide_1, FG_ROWS_1, FG_VECS_8)
-FG_TILE(wide_2, FG_ROWS_2, FG_VECS_4)
-FG_TILE(wide_3, FG_ROWS_3, FG_VECS_4)
-constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
-constexpr TileFn WIDE_TILES[] = {nullptr, wide_1, wide_2, wide_3};
+#define FG_NARROW_LADDER(F) F(1, 2) F(2, 2) F(3, 2) F(4, 2) F(5, 2) F(6, 2)
+#define FG_WIDE_LADDER(F) F(1, 8) F(2, 4) F(3, 4)
 #elif FG_ISA == 2  // sixteen registers of four lanes
 constexpr int TILE_ROWS = 3;
 constexpr int WIDE_ROWS = 1;
 constexpr int WIDE_PANELS[] = {0, 2};
-FG_TILE(tile_1, FG_ROWS_1, FG_VECS_4)
-FG_TILE(tile_2, FG_ROWS_2, FG_VECS_4)
-FG_TILE(tile_3, FG_ROWS_3, FG_VECS_4)
-FG_TILE(wide_1, FG_ROWS_1, FG_VECS_8)
-constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3};
-constexpr TileFn WIDE_TILES[] = {nullptr, wide_1};
-#else              // thirty-two registers of four lanes
+#define FG_NARROW_LADDER(F) F(1, 4) F(2, 4) F(3, 4)
+#define FG_WIDE_LADDER(F) F(1, 8)
+#else  // thirty-two registers of four lanes
 constexpr int TILE_ROWS = 6;
 constexpr int WIDE_ROWS = 3;
 constexpr int WIDE_PANELS[] = {0, 4, 2, 2};
-FG_TILE(tile_1, FG_ROWS_1, FG_VECS_4)
-FG_TILE(tile_2, FG_ROWS_2, FG_VECS_4)
-FG_TILE(tile_3, FG_ROWS_3, FG_VECS_4)
-FG_TILE(tile_4, FG_ROWS_4, FG_VECS_4)
-FG_TILE(tile_5, FG_ROWS_5, FG_VECS_4)
-FG_TILE(tile_6, FG_ROWS_6, FG_VECS_4)
-FG_TILE(wide_1, FG_ROWS_1, FG_VECS_16)
-FG_TILE(wide_2, FG_ROWS_2, FG_VECS_8)
-FG_TILE(wide_3, FG_ROWS_3, FG_VECS_8)
-constexpr TileFn NARROW_TILES[] = {nullptr, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
-constexpr TileFn WIDE_TILES[] = {nullptr, wide_1, wide_2, wide_3};
+#define FG_NARROW_LADDER(F) F(1, 4) F(2, 4) F(3, 4) F(4, 4) F(5, 4) F(6, 4)
+#define FG_WIDE_LADDER(F) F(1, 16) F(2, 8) F(3, 8)
 #endif
+
+#define FG_NARROW_TILE(R, V) FG_TILE(tile_##R, FG_ROWS_##R, FG_VECS_##V)
+#define FG_WIDE_TILE(R, V) FG_TILE(wide_##R, FG_ROWS_##R, FG_VECS_##V)
+#define FG_NARROW_NAME(R, V) tile_##R,
+#define FG_WIDE_NAME(R, V) wide_##R,
+FG_NARROW_LADDER(FG_NARROW_TILE)
+FG_WIDE_LADDER(FG_WIDE_TILE)
+constexpr TileFn NARROW_TILES[] = {nullptr, FG_NARROW_LADDER(FG_NARROW_NAME)};
+constexpr TileFn WIDE_TILES[] = {nullptr, FG_WIDE_LADDER(FG_WIDE_NAME)};
 
 constexpr int MAX_TILE_PANELS = 4;
 

@@ -59,6 +59,7 @@ from fastgraph.ir.ops.comparison import (
 )
 from fastgraph.ir.ops.composites import group_norm, log_softmax
 from fastgraph.ir.ops.control import cond, while_loop
+from fastgraph.ir.ops.convolution import conv, conv_transpose
 from fastgraph.ir.ops.functions import (
     erf,
     exp,
@@ -74,10 +75,12 @@ from fastgraph.ir.ops.functions import (
 from fastgraph.ir.ops.grouped import grouped_matmul
 from fastgraph.ir.ops.indexing import concat, getitem, slice, take
 from fastgraph.ir.ops.joining import pad, split, stack, tile
+from fastgraph.ir.ops.layers import gru, lstm, rnn
 from fastgraph.ir.ops.masking import one_hot, tril, triu
 from fastgraph.ir.ops.matmul import matmul
 from fastgraph.ir.ops.normalization import layer_norm, rms_norm, softmax
 from fastgraph.ir.ops.ordering import cumulative_sum, top_k
+from fastgraph.ir.ops.pooling import average_pool, max_pool
 from fastgraph.ir.ops.reduction import all, any, argmax, argmin, max, mean, min, prod, sum
 from fastgraph.ir.ops.rotary import rotary_embedding
 from fastgraph.ir.ops.scattering import (
@@ -143,6 +146,7 @@ __all__ = [
     "argmin",
     "astype",
     "attention",
+    "average_pool",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
@@ -152,6 +156,8 @@ __all__ = [
     "clip",
     "concat",
     "cond",
+    "conv",
+    "conv_transpose",
     "cos",
     "cosh",
     "cumulative_sum",
@@ -173,6 +179,7 @@ __all__ = [
     "greater_equal",
     "group_norm",
     "grouped_matmul",
+    "gru",
     "hard_sigmoid",
     "hard_swish",
     "invert",
@@ -193,8 +200,10 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "lstm",
     "matmul",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",
@@ -219,6 +228,7 @@ __all__ = [
     "reshape",
     "right_shift",
     "rms_norm",
+    "rnn",
     "rotary_embedding",
     "round",
     "rsqrt",

@@ -9,12 +9,16 @@ from fastgraph.ir.ops.elementwise import ELEMENTWISE
 from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
 from fastgraph.ir.ops.lowered import ACTIVATIONS, PANEL, Instr, packed_size
 from fastgraph.ir.ops.numerics import CORNER_CASES
+from fastgraph.ir.ops.recurrence import DIRECTIONS, GATES
+from fastgraph.ir.ops.windows import Windows
 
 __all__ = [
     "ACTIVATIONS",
     "CORNER_CASES",
+    "DIRECTIONS",
     "ELEMENTWISE",
     "FUNCTIONS",
+    "GATES",
     "OPS",
     "PANEL",
     "AttentionSizes",
@@ -22,6 +26,7 @@ __all__ = [
     "Instr",
     "OpDef",
     "Place",
+    "Windows",
     "corner_cases",
     "packed_size",
     "table",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from fastgraph.lower.cpu import (
     attention,
+    convolution,
     elementwise,
     grouped,
     matmul,
     movement,
     normalization,
     ordering,
+    recurrence,
     reduction,
     rotary,
     scatter,
+    windows,
 )
 from fastgraph.lower.cpu.registry import LOWERINGS, Target
 
@@ -20,13 +23,16 @@ __all__ = [
     "LOWERINGS",
     "Target",
     "attention",
+    "convolution",
     "elementwise",
     "grouped",
     "matmul",
     "movement",
     "normalization",
     "ordering",
+    "recurrence",
     "reduction",
     "rotary",
     "scatter",
+    "windows",
 ]

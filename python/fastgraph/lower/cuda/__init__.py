@@ -11,8 +11,10 @@ from fastgraph.lower.cuda import (
     movement,
     normalization,
     ordering,
+    recurrence,
     reduction,
     rotary,
+    windows,
 )
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
 
@@ -27,6 +29,8 @@ __all__ = [
     "movement",
     "normalization",
     "ordering",
+    "recurrence",
     "reduction",
     "rotary",
+    "windows",
 ]
