@@ -61,7 +61,7 @@ def main(effort: Effort = FULL) -> Outcome:
                 best = min(peers, key=lambda timing: timing.p50)
                 for label, timing in timings.items():
                     middle, low, high = timing.ratio(best)
-                    cells = [case, label, f"{timing.p50 / 1e6:.2f}", f"{timing.p99 / 1e6:.2f}"]
+                    cells = [case, label, f"{timing.p50 / 1e3:.2f}", f"{timing.p99 / 1e3:.2f}"]
                     outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
                     outcome.rows.append(timing.row(case))
                 own = timings["fastgraph run_slots"].ratio(best)[0]

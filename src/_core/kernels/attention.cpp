@@ -211,6 +211,21 @@ FG_INLINE int64_t end_key(const Attention &a, int64_t query) {
   return least(a.keys, query + a.upper + 1);
 }
 
+// The keys [from, to) of a tile without those that a row of a boolean mask leaves out at both ends.
+FG_INLINE void narrow(const char *mask, int64_t &from, int64_t &to) {
+  uint64_t eight = 0;
+  for (; to - from >= 8; to -= 8) {
+    memcpy(&eight, mask + to - 8, 8);
+    if (eight) break;
+  }
+  while (to > from && !mask[to - 1]) to--;
+  for (; to - from >= 8; from += 8) {
+    memcpy(&eight, mask + from, 8);
+    if (eight) break;
+  }
+  while (from < to && !mask[from]) from++;
+}
+
 void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t key, int64_t n) {
   static const float zeros[PANEL] = {};
   const float *k = u.k + key * a.k.row, *v = u.v + key * a.v.row;
@@ -231,6 +246,8 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
     for (int64_t i = 0; i < rows; i++, next.advance(a)) {
       from[i] = least(n, most(0, first_key(a, next.query) - key));
       to[i] = most(from[i], least(n, end_key(a, next.query) - key));
+      if (a.mask_kind == BOOL_MASK && a.mask_key)
+        narrow(u.mask + next.head * a.mask_head + next.query * a.mask_row + key, from[i], to[i]);
       begin = least(begin, from[i]);
       end = most(end, to[i]);
     }
@@ -259,9 +276,9 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
       const char *mask =
           u.mask + (row.head * a.mask_head + row.query * a.mask_row + key * a.mask_key) * mask_item;
       const float before = s.largest[r + i];
-      const float largest = finish_scores(a, scores, n, from[i], to[i], mask);
+      const float largest = finish_scores(a, scores, end, from[i], to[i], mask);
       const float now = largest > before ? largest : before;
-      const float added = exponentials(scores, n, now == LOWEST ? 0.0f : now);
+      const float added = exponentials(scores, end, now == LOWEST ? 0.0f : now);
       s.largest[r + i] = now;
       if (now == before || before == LOWEST) {  // Nothing to rescale: the sums fit, or are 0.
         s.total[r + i] += added;
@@ -271,7 +288,8 @@ void attend_tile(const Attention &a, const Scratch &s, const Unit &u, int64_t ke
       s.total[r + i] = s.total[r + i] * factor + added;
       for (int64_t c = 0; c < a.value_width; c += FG_VW) vstore(sums + c, vload(sums + c) * factor);
     }
-    add_values(a, s, s.sums + r * a.value_width, rows, v, n);
+    // What is behind the last key that any of these rows sees is neither read nor added.
+    add_values(a, s, s.sums + r * a.value_width, rows, v, end);
   }
 }
 
