@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fastgraph
-from bench import arena, call, codegen, device_graph, matmul, minilm, mlp, report, soak
+from bench import arena, call, codegen, device_graph, matmul, minilm, mlp, report, silero, soak
 from bench import compile as compile_
 from bench.machine import commit, describe, host_class, versions
 from bench.outcome import text
@@ -25,6 +25,7 @@ BENCHES = {
     "device_graph": device_graph.main,
     "mlp": mlp.main,
     "minilm": minilm.main,
+    "silero": silero.main,
     "matmul": matmul.main,
     "arena": arena.main,
     "compile": compile_.main,

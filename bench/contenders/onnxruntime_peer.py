@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from bench import speech
 from bench.encoder import Sentence
 from bench.encoder_models import encoder_model
 from bench.onnx_models import add_model, layers_model
 from bench.timing import Call
 from bench.workloads import Layers
+from examples import vad
 
 __all__ = ["build", "compile_model"]
 
@@ -35,6 +37,8 @@ def build(spec: dict[str, Any]) -> Call:
         model = add_model()
     elif spec["workload"] == "encoder":
         model = encoder_model(Sentence.of(spec), fused=spec["fused"])
+    elif spec["workload"] == "speech":
+        return step_of(spec)
     else:
         model = layers_model(Layers.of(spec), spec["gelu"])
     made = session(model, spec["threads"])
@@ -51,6 +55,26 @@ def build(spec: dict[str, Any]) -> Call:
     binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(y))
     names = {"run": made.run_with_iobinding, "binding": binding}
     return Call("run(binding)", names, [x], lambda: y)
+
+
+def step_of(spec: dict[str, Any]) -> Call:
+    """A step of Silero VAD, which has several inputs and outputs."""
+    made = session(vad.model_file().read_bytes(), spec["threads"])
+    arrays = speech.Step().inputs(0)
+    if spec["how"] == "run":
+        kept: list[np.ndarray[Any, Any]] = []
+        given = dict(zip(speech.NAMES, arrays, strict=True))
+        names = {"run": made.run, "names": speech.OUTPUTS, "inputs": given, "kept": kept}
+        line = "kept[:] = run(names, inputs)"
+        return Call(line, names, arrays, lambda: speech.joined(kept))
+    binding = made.io_binding()
+    results = [np.zeros(shape, np.float32) for shape in ((1,), vad.STATE, vad.STATE)]
+    for name, array in zip(speech.NAMES, arrays, strict=True):
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    for name, array in zip(speech.OUTPUTS, results, strict=True):
+        binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+    names = {"run": made.run_with_iobinding, "binding": binding}
+    return Call("run(binding)", names, arrays, lambda: speech.joined(results))
 
 
 def compile_model(model: bytes, x: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:

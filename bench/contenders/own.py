@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 import fastgraph as fg
+from bench import speech
 from bench.encoder import Sentence, seeded_weights
 from bench.timing import Call
 from bench.workloads import Layers, add_inputs
-from examples import minilm
+from examples import minilm, vad
 
 __all__ = ["allocations", "beside_busy", "build", "compile_model", "layers_graph"]
 
@@ -61,6 +62,8 @@ def build(spec: dict[str, Any]) -> Call:
     session = fg.Session("cpu", threads=spec["threads"])
     if spec["workload"] == "add":
         model = session.compile(add_graph())
+    elif spec["workload"] == "speech":
+        return step_of(spec)
     elif spec["workload"] == "encoder":
         model = session.compile(minilm.build(Sentence.of(spec).tokens))
         model.set_params(minilm.params_of(model.params, seeded_weights()))
@@ -69,6 +72,20 @@ def build(spec: dict[str, Any]) -> Call:
         model = session.compile(graph)
         model.set_params(params)
     return _call(model, spec["how"])
+
+
+def step_of(spec: dict[str, Any]) -> Call:
+    """A step of Silero VAD, which has several inputs and outputs."""
+    model = fg.load(vad.model_file(), threads=spec["threads"], dims=speech.DIMS)
+    arrays = [np.zeros(info.shape, info.dtype) for info in model.inputs]
+    if spec["how"] == "run_slots":
+        views = [model.output_view(i) for i in range(len(model.outputs))]
+        names = {"call": model.run_slots, "inputs": arrays}
+        return Call(LINES["run_slots"], names, arrays, lambda: speech.joined(views))
+    kept: list[np.ndarray[Any, Any]] = []
+    given = dict(zip(speech.NAMES, arrays, strict=True))
+    names = {"call": model.run, "inputs": given, "kept": kept}
+    return Call("kept[:] = call(inputs)", names, arrays, lambda: speech.joined(kept))
 
 
 def _call(model: fg.CompiledGraph, how: str) -> Call:
