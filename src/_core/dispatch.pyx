@@ -386,13 +386,13 @@ cdef class Engine:
             self.handles[i] = None
             self.spoiled.add(i)
 
-    def _connect(self, list feeds):
-        """Let runs feed handles like this, and outputs be where they then are; with the lock."""
+    def _connect(self, list feeds, list handles):
+        """Let runs feed handles like this, and outputs be where they then are; with the lock.
+
+        Arguments as `Runner.connect` has them.
+        """
         cdef Py_ssize_t i
-        cdef Buffer buffer
         cdef list views = list(self.views), offsets = list(self.offsets)
-        handles = [(buffer.block, buffer.offset, buffer.nbytes)
-                   for buffer in self.handles if buffer is not None]
         self.runner.connect(feeds, handles)
         for i in range(<Py_ssize_t> self.results.size()):
             _, at = self.runner.output_place(i)
@@ -445,6 +445,10 @@ cdef class Engine:
 
     def _check_open(self):
         check_open(self)
+
+    @property
+    def _runner(self):
+        return self.runner
 
     @property
     def executable(self):

@@ -130,7 +130,10 @@ cdef class HostRunner(Runner):
         cdef list places = [self.arena] * len(self.places), copied = [], located = []
         self.written.clear()
         self.held.clear()
-        for block, offset, nbytes in handles:
+        for handle in handles:
+            if handle is None:
+                continue
+            block, offset, nbytes, _ = handle
             span.start = block.ptr + <uintptr_t> offset
             span.stop = span.start + <uintptr_t> nbytes
             self.held.push_back(span)

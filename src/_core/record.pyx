@@ -172,7 +172,7 @@ class Foreign(NamedTuple):
 
 KINDS = frozenset(
     ("arena", "input", "output", "param", "constant", "scalars", "staging", "buffer", "faults",
-     "tap"))
+     "tap", "handle"))
 
 
 def accesses_of(node):

@@ -49,6 +49,7 @@ cdef class Runner:
     cdef list run_timed(self)
     # Bind memories to blocks, all or none: a list of (memory, block).
     cdef int adopt(self, list places, bint ready) except -1
-    # These are all feeds, and handles as (Block, offset, bytes).
+    # These are all feeds, and by input its handle or None: (Block, offset, bytes, bool: others
+    # may write there). All or nothing.
     cdef int connect(self, list feeds, list handles) except -1
     cdef int close(self) except -1

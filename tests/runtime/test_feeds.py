@@ -14,8 +14,6 @@ from fastgraph import ops
 from tests.runtime.models import compiled
 from tests.runtime.test_handles import METHODS, accumulate
 
-pytestmark = pytest.mark.host
-
 f4 = np.float32
 ONES = np.ones(3, "f4")
 
@@ -48,6 +46,16 @@ def test_accumulates(method):
             method(model, {"delta": np.full(3, step, "f4")}).tolist() == [step * (step + 1) / 2] * 3
         )
         assert model.read_handle("acc").tolist() == [step * (step + 1) / 2] * 3
+
+
+def test_what_is_computed_in_place_is_not_in_the_arena():
+    """Where a sum lies in the handle no copy is made; a product is copied there."""
+    model = fed(compiled(accumulate()), np.zeros(3, "f4"))
+    home = model.run_slots([ONES, ONES])[0][0]
+    assert (home < 0 or home >= model.arena_nbytes) == (model.device == "cpu")
+    model = fed(compiled(matmul_state()), np.zeros((4, 4), "f4"), "h")
+    square = np.ones((4, 4), "f4")
+    assert 0 <= model.run_slots([square, square])[0][0] < model.arena_nbytes
 
 
 def test_a_product_accumulates(method):
@@ -292,20 +300,20 @@ def test_a_refused_run_feed_runs_nothing(case):
 
 def test_two_feeds_never_write_the_same_memory():
     graph = fg.Graph("two")
-    a, b = graph.input("a", (4,)), graph.input("b", (4,))
+    a, b = graph.input("a", (8,)), graph.input("b", (8,))
     graph.output(a + b, "y")
     graph.output(a - b, "z")
     model = compiled(graph)
-    rows = model.context.to_device(np.zeros(7, "f4"))
-    fed(model, rows[:4], "a", "y")
-    model.bind_handle("b", rows[3:])
+    rows = model.context.to_device(np.zeros(12, "f4"))
+    fed(model, rows[:8], "a", "y")
+    model.bind_handle("b", rows[4:])
     with pytest.raises(fg.InputError, match="handles 'a' and 'b' have feeds and share memory"):
         model.set_gpu_handle_feed("b", "z")
-    fed(model, np.zeros(4, "f4"), "b", "z")
+    fed(model, np.zeros(8, "f4"), "b", "z")
     with pytest.raises(fg.InputError, match="handles 'a' and 'b' have feeds and share memory"):
-        model.bind_handle("b", rows[3:])
+        model.bind_handle("b", rows[4:])
     model.run({})
-    assert model.read_handle("b").tolist() == [0] * 4
+    assert model.read_handle("b").tolist() == [0] * 8
 
 
 def test_unbinding_ends_a_feed_and_binding_does_not():
@@ -466,6 +474,37 @@ def test_a_position_that_is_a_fed_handle_itself():
     assert model.read_handle("pos") == 5
 
 
+def test_positions_apart_from_what_is_fed():
+    graph = fg.Graph("positions")
+    cache, new = graph.input("cache", (4, 4), "int32"), graph.input("new", (1, 4), "int32")
+    pos, other = graph.input("pos", (1,), "int32"), graph.input("other", (1,), "int32")
+    graph.output(new + 1, "row")
+    graph.output(pos + other, "following")
+    graph.output(cache + 1, "seen")
+    model = compiled(graph)
+    rows = model.context.to_device(np.zeros((5, 4), "i4"))
+    flat = model.context.to_device(np.zeros(20, "i4"))
+    fed(model, rows[:4], "cache", "row", at="pos")
+    fed(model, np.int32([0]), "pos", "following")
+    with pytest.raises(
+        fg.InputError, match="'pos' tells the row for handle 'cache': a feed writes"
+    ):
+        model.set_gpu_handle_feed("pos", "following", at="other")
+    graph = fg.Graph("flat")
+    cache, pos = graph.input("cache", (16,), "int32"), graph.input("pos", (1,), "int32")
+    graph.output(cache[:1] + pos, "row")
+    model = compiled(graph)
+    model.bind_handle("pos", flat[12:13])
+    model.bind_handle("cache", flat[:16])
+    with pytest.raises(fg.InputError, match="'pos' tells a row and shares memory with 'cache'"):
+        model.set_gpu_handle_feed("cache", "row", at="pos")
+    model.bind_handle("pos", flat[16:17])
+    model.set_gpu_handle_feed("cache", "row", at="pos")
+    with pytest.raises(fg.InputError, match="'pos' tells a row and shares memory with 'cache'"):
+        model.bind_handle("pos", flat[12:13])
+    model.run({})
+
+
 # ---- bad data
 
 
@@ -488,7 +527,7 @@ def faulty(at=False):
 def test_a_run_that_fails_feeds_nothing_by_copy(at):
     model = compiled(faulty(at))
     model.set_param("table", np.ones((3, 2), "f4"))
-    rows = model.context.to_device(np.zeros((6, 2), "f4"))
+    rows = model.context.to_device(np.zeros((6, 2), "f4"))  # two rows lie at 16 bytes
     good = np.zeros(1 if at else 3, "i8")
     fed(model, rows[:3], **({"at": "pos"} if at else {}))
     if not at:
@@ -497,7 +536,7 @@ def test_a_run_that_fails_feeds_nothing_by_copy(at):
         graph.input("other", (3, 2))
         model = compiled(graph)
         model.set_param("table", np.ones((3, 2), "f4"))
-        model.bind_handle("other", rows[1:4])
+        model.bind_handle("other", rows[2:5])
         fed(model, rows[:3])
     model.run({"index": good})
     before = model.read_handle("acc")

@@ -5,7 +5,18 @@ from fastgraph._core.record import Record
 from fastgraph._core.runner import Runner
 from fastgraph._core.stream import CudaDevice, Stream
 
-class CudaRunner(Runner): ...
+class CudaRunner(Runner):
+    @property
+    def blocks(self) -> list[tuple[Block, int] | None]: ...
+    def retake(
+        self,
+        record: Record,
+        blocks: list[tuple[Block, int] | None],
+        arena: Block,
+        residents: list[bool],
+        kept: list[tuple[int, int]],
+        ready: bool,
+    ) -> None: ...
 
 def cuda_runner(
     device: CudaDevice,

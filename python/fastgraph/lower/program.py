@@ -123,6 +123,8 @@ class Program:
         The memory plan of the arena.
     inplace : dict of int to tuple of (int, int)
         By node: operands (written, read) that it may have in the same bytes, element by element.
+    kept : list of (int, int)
+        Numbers of inputs, and memories that lie in their handles.
     """
 
     graph: Graph
@@ -143,6 +145,7 @@ class Program:
     tensor_nbytes: int = 0
     plan: Plan | None = None
     inplace: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    kept: list[tuple[int, int]] = field(default_factory=list)
 
 
 def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
@@ -154,11 +157,12 @@ def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
         Lists every operator that has no lowering, and every refusal of one that has.
     """
     lowered = lower_calls(graph, is_set, recorder)
+    recorder.finish(lowered)
     return record_calls(lowered, recorder)
 
 
 def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
-    """Return the calls of a graph, those that bring inputs and outputs to their places included.
+    """Return the calls of a graph, but for those that bring inputs and outputs to their places.
 
     Raises
     ------
@@ -170,7 +174,6 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
     _lower_nodes(graph, lowered, recorder, refused)
     if refused:
         raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
-    recorder.finish(lowered)
     return lowered
 
 
@@ -193,9 +196,13 @@ def _lower_nodes(graph: Graph, lowered: Lowered, recorder: Recorder, refused: li
             refused.append(str(error))
 
 
-def record_calls(lowered: Lowered, recorder: Recorder) -> Program:
-    """Return calls as records, with a plan of their memory."""
-    setup = _lower_set(lowered, recorder)
+def record_calls(lowered: Lowered, recorder: Recorder, setup: SetProgram | None = None) -> Program:
+    """Return calls as records, with a plan of their memory.
+
+    `setup` is the set program of the same calls with other ways in and out.
+    """
+    if setup is None:
+        setup = _lower_set(lowered, recorder)
     return _lower_run(lowered, recorder, setup)
 
 
@@ -268,6 +275,8 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
     outside: set[Place] = set(setup.results)
     if recorder.outputs_outside:
         outside |= roots
+    kept = {place for _, place in lowered.kept}
+    outside |= kept
     planned = plan(lowered.run_calls, edges, lowered.roots, roots, outside)
     program.plan = planned
     program.arena_nbytes = planned.total
@@ -282,7 +291,7 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
     for _, call in lowered.run_calls:
         for operand in call.ins:
             root, _ = lowered.roots.of(operand)
-            if root not in places:
+            if root not in places and root not in kept:
                 if isinstance(root, Tap):
                     places[root] = record.add_memory("tap", root.title, root.nbytes), 0
                     taps.append(root)
@@ -295,6 +304,11 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
                 memory = record.add_memory(kind, root.name or root.node.name, nbytes_of(root))
                 places[root] = (memory, 0)
                 program.blocks[root] = memory
+    # The last, so that the numbers of all others are the same whatever is kept.
+    for i, place in lowered.kept:
+        number = record.add_memory("handle", lowered.graph.inputs[i].name, nbytes_of(place))
+        places[place] = (number, 0)
+        program.kept.append((i, number))
     program.taps = [
         TapPlace(places[tap][0], tap, _weight(tap, program, lowered, places)) for tap in taps
     ]

@@ -1,4 +1,4 @@
-"""Whether a run may compute an output in the very bytes that it reads an input from."""
+"""Whether a run may compute one thing in the very bytes that it reads another one from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Pair = tuple[int, int]
 
 
 def can_share(program: Program, pairs: Iterable[Pair]) -> set[Pair]:
-    """Return the (input, output) pairs of which both may lie in the same bytes.
+    """Return the pairs of memories, (read, written), that may lie in the same bytes.
 
-    All that read the input come before all that write the output, over the edges; one that does
-    both does it element by element.
+    All that read the one come before all that write the other, over the edges; one that does both
+    does it element by element.
     """
     nodes = program.record.nodes
     order = Order([node.dependencies for node in nodes])
@@ -28,8 +28,7 @@ def can_share(program: Program, pairs: Iterable[Pair]) -> set[Pair]:
                 if does:
                     touched.setdefault(operand.memory, []).append((number, writes))
     found = set()
-    for i, j in pairs:
-        read, written = program.inputs[i], program.outputs[j]
+    for read, written in pairs:
         readers = [number for number, writes in touched.get(read, ()) if not writes]
         writers = [number for number, writes in touched.get(written, ()) if writes]
         if all(
@@ -38,7 +37,7 @@ def can_share(program: Program, pairs: Iterable[Pair]) -> set[Pair]:
             for reader in readers
             for writer in writers
         ):
-            found.add((i, j))
+            found.add((read, written))
     return found
 
 

@@ -41,6 +41,12 @@ class Roots:
     def __init__(self) -> None:
         self._source: dict[Value, tuple[Place, int]] = {}
 
+    def copy(self) -> Roots:
+        """Return the same; what is added to one is not added to the other."""
+        other = Roots()
+        other._source = dict(self._source)
+        return other
+
     def add(self, alias: Alias) -> None:
         """Note that ``alias.out`` is bytes of ``alias.source``."""
         root, offset = self.of(alias.source)
@@ -82,6 +88,8 @@ class Lowered:
     scalars : list of Value or Temp
         The same for scalars.
     outputs : list of Output
+    kept : list of (int, Value or Temp)
+        What lies in the handle of an input, by that input's number.
     """
 
     def __init__(self, graph: Graph, is_set: set[Node]) -> None:
@@ -93,6 +101,19 @@ class Lowered:
         self.inputs: list[Place] = list(graph.inputs)
         self.scalars: list[Place] = list(graph.scalars)
         self.outputs: list[Output] = []
+        self.kept: list[tuple[int, Place]] = []
+
+    def copy(self) -> Lowered:
+        """Return the same calls; what is added to one is not added to the other."""
+        other = Lowered(self.graph, self.is_set)
+        other.roots = self.roots.copy()
+        other.set_calls = list(self.set_calls)
+        other.run_calls = list(self.run_calls)
+        other.inputs = list(self.inputs)
+        other.scalars = list(self.scalars)
+        other.outputs = list(self.outputs)
+        other.kept = list(self.kept)
+        return other
 
     def add(self, node: Node, items: list[Any]) -> None:
         """Append the calls of one node."""

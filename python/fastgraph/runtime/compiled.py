@@ -119,7 +119,7 @@ class CompiledGraph(Routed):
     @property
     def tensor_nbytes(self) -> int:
         """int: bytes that the arena's values would take side by side."""
-        return self._compilation.program.tensor_nbytes
+        return self._program.tensor_nbytes
 
     @property
     def graph(self) -> DeviceGraph:
@@ -131,7 +131,7 @@ class CompiledGraph(Routed):
         self._check_open()
         return DeviceGraph._of(
             self.context,
-            self._compilation.program.record,
+            self._program.record,
             self._compilation.title,
             self._part,
         )
@@ -221,7 +221,7 @@ class CompiledGraph(Routed):
 
     def _take(self, params: ParamSet, made: Mapping[int, Block]) -> None:
         """Have these parameters, of which `made` are new blocks by slot; with the lock."""
-        program, slots = self._compilation.program, self._compilation.setup.slots
+        program, slots = self._program, self._compilation.setup.slots
         places = [
             (program.blocks[slots[slot]], block)
             for slot, block in made.items()
@@ -488,9 +488,7 @@ class CompiledGraph(Routed):
             raise InputError(f"profile over {n!r} runs; a whole number from 1 on is needed")
         times = [self._time_nodes(inputs, scalars) for _ in range(n)]
         nodes = []
-        for meta, samples in zip(
-            self._compilation.program.meta, zip(*times, strict=True), strict=True
-        ):
+        for meta, samples in zip(self._program.meta, zip(*times, strict=True), strict=True):
             ns = max(float(median(samples)), 1.0)
             nodes.append(
                 NodeTime(
@@ -526,7 +524,7 @@ class CompiledGraph(Routed):
         softmax  softmax   [4, 8]  ...
         """
         self._check_open()
-        program = self._compilation.program
+        program = self._program
         rows = [
             (m.name, m.operator, str(list(m.shape)), str(m.nbytes), str(m.flops))
             for m in program.meta
@@ -562,6 +560,8 @@ def connect(
     model._params = params
     model._state = NO_STATE
     model._routing = Routing(code, compilation.title)
+    model._program = program
+    model._resident = frozenset()
     model._setup(
         code.runner(params, compilation.title),
         [(value.name, value.shape, value.dtype) for value in graph.inputs],

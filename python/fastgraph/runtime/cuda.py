@@ -10,7 +10,7 @@ import numpy as np
 
 from fastgraph._core import buffer, cuda_work
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.cuda_runner import cuda_runner
+from fastgraph._core.cuda_runner import CudaRunner, cuda_runner
 from fastgraph._core.record import Launch, Record, RecordNode, flat_nodes
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
@@ -33,6 +33,9 @@ from fastgraph.lower.cuda.seam import (
     with_pointers,
 )
 from fastgraph.lower.program import Program, SetProgram, lower_calls, record_calls
+from fastgraph.lower.residency import NOTHING, Residency
+from fastgraph.lower.sharing import can_share
+from fastgraph.lower.storage import Lowered, Place, nbytes_of
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.options import CompileOptions
@@ -50,8 +53,11 @@ _Policy = Literal["auto"] | bool
 
 FAULT_BYTES = 8
 STAGING_ALIGNMENT = 64
+HANDLE_ALIGNMENT = 16
 # From this estimate on a wait lets other threads go on at once.
 LONG_NS = 200_000.0
+# So many programs of one graph are kept, by which inputs are resident and what is fed.
+MOST_RESIDENT = 8
 
 
 class CudaSide(Side):
@@ -83,11 +89,7 @@ class CudaSide(Side):
             target, functions.__getitem__, self.context.device, self.gpu.function_work
         )
         lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
-        functions.update(load_all(self.gpu.loader, codes_of(lowered)))
-        program = record_calls(lowered, recorder)
-        for record in (program.record, program.setup.record):
-            _check_arguments(record, self.gpu)
-        return CudaCode(program, self, target)
+        return CudaCode(lowered, recorder, functions, self)
 
     def target(self, options: CompileOptions) -> Target:
         """Return what lowerings may depend on."""
@@ -114,11 +116,17 @@ class CudaSide(Side):
             return array, False
         try:
             try:
-                return as_buffer(array, device), False
+                found, frozen = as_buffer(array, device), False
             except InputError:
-                return as_buffer(array, device, readonly=True), True
+                found, frozen = as_buffer(array, device, readonly=True), True
         except InputError as error:
             raise InputError(f"{what}: {error}") from None
+        if isinstance(found, Buffer) and found.ptr % HANDLE_ALIGNMENT:
+            raise InputError(
+                f"{what}: {found!r} does not lie at a multiple of {HANDLE_ALIGNMENT} bytes, which "
+                "kernels read at once; copy it to a buffer of its own"
+            )
+        return found, frozen
 
     def on_device(self, name: str, array: Any, stream: Any, written: bool = False) -> Any:
         """Return an array as a buffer where it lies on the device; others as they are."""
@@ -145,10 +153,106 @@ class CudaSide(Side):
 class CudaCode(Code):
     """Launches of a run and of setting parameters."""
 
-    def __init__(self, program: Program, side: CudaSide, target: Target) -> None:
-        self.program = program
+    def __init__(
+        self,
+        lowered: Lowered,
+        recorder: CudaRecorder,
+        functions: dict[KernelCode, Any],
+        side: CudaSide,
+    ) -> None:
+        self.lowered = lowered
+        self.recorder = recorder
+        self.functions = functions
         self.side = side
-        self.target = target
+        self.target = recorder.target
+        self.setup: SetProgram | None = None
+        self.program = self._program(NOTHING)
+        self.setup = self.program.setup
+        # The latest programs for runs that keep a state.
+        self.resident: dict[Residency, tuple[Program, Residency]] = {}
+
+    def _program(self, residency: Residency) -> Program:
+        """Return the program whose inputs and outputs come and go like this."""
+        gpu = self.side.gpu
+        lowered = self.lowered.copy()
+        self.recorder.finish(lowered, residency)
+        codes = {c: n for c, n in codes_of(lowered).items() if c not in self.functions}
+        self.functions.update(load_all(gpu.loader, codes))
+        program = record_calls(lowered, self.recorder, self.setup)
+        _check_arguments(program.record, gpu)
+        if self.setup is None:
+            _check_arguments(program.setup.record, gpu)
+        return program
+
+    def reside(self, residency: Residency) -> tuple[Program, Residency]:
+        """Return the program whose kernels read these inputs where they lie, and that feeds."""
+        found = self.resident.get(residency)
+        if found is None:
+            found = self._reside(residency)
+            self.resident[residency] = found
+            while len(self.resident) > MOST_RESIDENT:
+                self.resident.pop(next(iter(self.resident)), None)
+        return found
+
+    def _reside(self, residency: Residency) -> tuple[Program, Residency]:
+        graph, roots = self.lowered.graph, self.lowered.roots
+        written = {roots.of(out)[0] for _, call in self.lowered.run_calls for out in call.outs}
+        taken: set[Place] = set()
+        refused = set()
+        for feed in residency.feeds:
+            if feed.in_place:
+                value = graph.outputs[feed.output][1]
+                root, _ = roots.of(value)
+                if root in written - taken and nbytes_of(root) == nbytes_of(value):
+                    taken.add(root)
+                else:
+                    refused.add((feed.handle, feed.output))
+        residency = residency.copying(refused)
+        program = self._program(residency)
+        assert program.blocks == self.program.blocks
+        kept = dict(program.kept)
+        pairs = {
+            (program.inputs[feed.handle], kept[feed.handle]): (feed.handle, feed.output)
+            for feed in residency.feeds
+            if feed.in_place
+        }
+        apart = {pairs[pair] for pair in pairs.keys() - can_share(program, pairs)}
+        return self._reside(residency.copying(apart)) if apart else (program, residency)
+
+    def retake(
+        self,
+        runner: Runner,
+        program: Program,
+        residency: Residency,
+        params: ParamSet,
+        handles: Mapping[int, Buffer],
+        title: str,
+    ) -> None:
+        """Let a runner run another program, over the memory that the host sees of it."""
+        gpu = self.side.gpu
+        assert isinstance(runner, CudaRunner)
+        try:
+            arena = runner.arena
+            if arena.nbytes < program.arena_nbytes:
+                arena = gpu.allocate(program.arena_nbytes)
+        except OutOfMemoryError as error:
+            raise named(error, "the arena of", title, "with handles") from None
+        # Numbers of memories are the same, but for those that lie in handles, which are the last.
+        blocks = runner.blocks[: len(self.program.record.memories)]
+        blocks[ARENA] = arena, 0
+        places = [*program.kept, *((i, program.inputs[i]) for i in residency.inputs)]
+        blocks += [None] * len(program.kept)
+        for i, memory in places:
+            if i in handles:
+                blocks[memory] = handles[i].block, handles[i].offset
+        runner.retake(
+            program.record,
+            blocks,
+            arena,
+            [i in residency.inputs for i in range(len(program.inputs))],
+            program.kept,
+            not params.unset,
+        )
 
     def to_host(self, what: str, array: Any) -> Any:
         """Return an array on the device as a copy on the host, once its library's work is done."""
@@ -229,16 +333,15 @@ class CudaCode(Code):
             held = params.blocks.nbytes
             what = f"the arena of {title} (its parameters and constants take {held} bytes)"
             raise named(error, what) from None
-        inputs, staged_nbytes = [], 0
-        for memory in program.inputs:
-            inputs.append((memories[memory].nbytes, memory, staged_nbytes))
-            staged_nbytes += _aligned(memories[memory].nbytes)
+        sizes = [memories[memory].nbytes for memory in program.inputs]
+        offsets = _offsets(program, program.inputs)
+        inputs = list(zip(sizes, program.inputs, offsets, strict=True))
         outputs = [
             (memories[memory].nbytes, memory, offset)
             for memory, offset in zip(program.outputs, program.output_offsets, strict=True)
         ]
         try:
-            staged = gpu.allocate_host(staged_nbytes)
+            staged = gpu.allocate_host(sum(map(_aligned, sizes)))
             home = gpu.allocate_host(program.outputs_nbytes)
             fault = gpu.allocate_host(FAULT_BYTES)
         except OutOfMemoryError as error:
@@ -291,6 +394,15 @@ class CudaCode(Code):
     def words(self) -> str:
         """str: what the kernels are compiled for, and the GPU's name."""
         return f"{self.target.arch}, {self.side.gpu.gpu.name}"
+
+
+def _offsets(program: Program, memories: Sequence[int]) -> list[int]:
+    """Where inputs lie in their staging."""
+    offsets, end = [], 0
+    for memory in memories:
+        offsets.append(end)
+        end += _aligned(program.record.memories[memory].nbytes)
+    return offsets
 
 
 def _aligned(nbytes: int) -> int:

@@ -23,6 +23,8 @@ from fastgraph.ir.graph import Graph
 from fastgraph.lower.cpu import Target
 from fastgraph.lower.cpu.recorder import HostRecorder
 from fastgraph.lower.program import Program, SetProgram, lower
+from fastgraph.lower.residency import Residency
+from fastgraph.lower.sharing import can_share
 from fastgraph.lower.storage import nbytes_of
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
@@ -92,6 +94,8 @@ class HostCode(Code):
         self.release_gil = release_gil
         self.host = HostProgram(program.record, chosen)
         self.host_setup = HostProgram(program.setup.record, chosen)
+        # What has been asked of pairs of memories.
+        self.shared: dict[tuple[int, int], bool] = {}
 
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""
@@ -170,6 +174,20 @@ class HostCode(Code):
             program.scalar_nbytes,
             program.scalar_memory,
         )
+
+    def reside(self, residency: Residency) -> tuple[Program, Residency]:
+        """Return the one program that there is: inputs and outputs lie wherever they are bound."""
+        program = self.program
+        asked = {
+            (program.inputs[feed.handle], program.outputs[feed.output]): (feed.handle, feed.output)
+            for feed in residency.feeds
+            if feed.in_place
+        }
+        unknown = [pair for pair in asked if pair not in self.shared]
+        if unknown:
+            found = can_share(program, unknown)
+            self.shared.update({pair: pair in found for pair in unknown})
+        return program, residency.copying({asked[pair] for pair in asked if not self.shared[pair]})
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph."""

@@ -14,6 +14,7 @@ from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.child import Part
 from fastgraph.device.outputs import check_outputs
 from fastgraph.lower.program import Program, SetProgram
+from fastgraph.lower.residency import Residency
 
 if TYPE_CHECKING:
     from fastgraph.device.context import DeviceContext
@@ -81,6 +82,31 @@ class Code(ABC):
         OutOfMemoryError
             The memory does not fit; nothing is held.
         """
+
+    @abstractmethod
+    def reside(self, residency: Residency) -> tuple[Program, Residency]:
+        """Return the program of runs that keep these inputs and feeds where they are.
+
+        Feeds are in place that ask for it and can be. The set program is that of all.
+        """
+
+    def retake(
+        self,
+        runner: Runner,
+        program: Program,
+        residency: Residency,
+        params: ParamSet,
+        handles: Mapping[int, Buffer],
+        title: str,
+    ) -> None:
+        """Let a runner run another program that `reside` gave; called with the model's lock.
+
+        Raises
+        ------
+        OutOfMemoryError, DriverError
+            The runner is as it was.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def part(self, model: CompiledGraph, title: str) -> Part:

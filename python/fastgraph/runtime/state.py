@@ -14,12 +14,15 @@ from fastgraph._core.checks import as_array, describe
 from fastgraph._core.dispatch import Engine
 from fastgraph._core.feeds import Feed, feed
 from fastgraph.device.backend import named
-from fastgraph.errors import InputError, OutOfMemoryError, UnsupportedError
+from fastgraph.errors import InputError, OutOfMemoryError
 from fastgraph.ir.types import is_integer
-from fastgraph.lower.sharing import can_share
+from fastgraph.lower.residency import FeedSpec, Residency
 
 if TYPE_CHECKING:
+    from fastgraph._core.buffer import Block
+    from fastgraph.lower.program import Program
     from fastgraph.runtime.compiled import Compilation
+    from fastgraph.runtime.params import ParamSet
 
 __all__ = ["NO_STATE", "State", "Stateful"]
 
@@ -30,11 +33,13 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 class Handle:
     """What stands in for an input that a run is not given.
 
-    `gpu`: bound by `bind_gpu_handle`. `frozen`: its memory may not be written.
+    `gpu`: bound by `bind_gpu_handle`. `own`: the model's alone. `frozen`: its memory may not be
+    written.
     """
 
     buffer: Buffer
     gpu: bool
+    own: bool
     frozen: bool
 
 
@@ -70,10 +75,14 @@ NO_STATE = State()
 class Stateful(Engine):
     """Handles and feeds: what a compiled graph keeps from one run to the next."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_program", "_resident", "_state")
 
-    _state: State
     _compilation: Compilation
+    _params: ParamSet
+    _state: State
+    # What the runner runs, and which inputs it reads where they lie on the device.
+    _program: Program
+    _resident: frozenset[int]
 
     # ---- handles
 
@@ -338,8 +347,6 @@ class Stateful(Engine):
         i = self._input_of(handle)
         j = self._output_of(output)
         rule = self._rule(i, j, at, ring)
-        if self._compilation.side.context.api != "cpu":
-            raise UnsupportedError("handle_feeds: on a GPU only run_feed_gpu_handle feeds handles")
 
         def work() -> None:
             bound = self._written(i)
@@ -401,21 +408,21 @@ class Stateful(Engine):
     def _bind(self, name: str, array: Any, gpu: bool) -> None:
         self._check_open()
         i = self._input_of(name)
-        held, frozen = self._resident(i, array)
+        held, own, frozen = self._taken(i, array)
 
         def work() -> None:
             rule = self._state.rules.get(i)
             if rule is not None and frozen:
                 raise InputError(f"handle {name!r} has a feed and cannot be memory that may not "
                                  "be written")  # fmt: skip
-            state = self._state.put(i, Handle(held, gpu, frozen), rule)
+            state = self._state.put(i, Handle(held, gpu, own, frozen), rule)
             self._check_apart(state)
             self._hold(i, held, state)
 
         self._locked(work)
 
-    def _resident(self, i: int, array: Any) -> tuple[Buffer, bool]:
-        """Return memory of the graph's device that holds an array, and whether it is read-only."""
+    def _taken(self, i: int, array: Any) -> tuple[Buffer, bool, bool]:
+        """Return memory of the graph's device that holds an array, for a `Handle`."""
         name, shape, dtype = self.input_specs[i]
         what = f"handle {name!r}"
         found, frozen = self._compilation.side.resident(what, array)
@@ -427,12 +434,13 @@ class Stateful(Engine):
                 f"{describe(shape, dtype)}; nothing is cast or broadcast"
             )
         if isinstance(found, Buffer):
-            return found, frozen
+            return found, False, frozen
         try:
             block = self._compilation.code.block_of(np.ascontiguousarray(found))
         except OutOfMemoryError as error:
             raise named(error, what, "of", self._compilation.title) from None
-        return buffer.view(block, 0, shape, dtype, self._compilation.side.context.device), False
+        device = self._compilation.side.context.device
+        return buffer.view(block, 0, shape, dtype, device), True, False
 
     def _read(self, name: str, gpu: bool) -> _Array:
         self._check_open()
@@ -514,7 +522,7 @@ class Stateful(Engine):
         raise InputError(f"at={at!r} is neither a scalar nor an input; those are {names}")
 
     def _check_apart(self, state: State) -> None:
-        """Raise InputError where two feeds would write the same bytes."""
+        """Raise InputError where two feeds would write the same bytes, or one a position."""
         fed = [(i, state.handles[i].buffer) for i in state.rules]
         for number, (i, one) in enumerate(fed):
             for k, other in fed[:number]:
@@ -523,41 +531,78 @@ class Stateful(Engine):
                     raise InputError(
                         f"handles {names[0]!r} and {names[1]!r} have feeds and share memory"
                     )
+        inputs = [spec[0] for spec in self.input_specs]
+        for i, rule in state.rules.items():
+            if rule.at not in inputs:
+                continue
+            k = inputs.index(rule.at)
+            if k in state.rules and state.rules[k].at is not None:
+                raise InputError(
+                    f"handle {rule.at!r} tells the row for handle {inputs[i]!r}: a feed writes all "
+                    "of it, and takes no at="
+                )
+            told = state.handles.get(k)
+            for n, other in fed:
+                if told is not None and n != k and _overlap(told.buffer, other):
+                    raise InputError(
+                        f"handle {rule.at!r} tells a row and shares memory with {inputs[n]!r}, "
+                        "which has a feed"
+                    )
 
     def _settle(self) -> None:
         """Tell the runner of handles and feeds; called by the first run after a change."""
-        state = self._state
-        whole = {
-            (i, rule.output)
-            for i, rule in state.rules.items()
-            if rule.at is None and not _is_shared(state, i)
-        }
-        within = can_share(self._compilation.program, whole) if whole else set()
+        state, code = self._state, self._compilation.code
+        handles = {i: handle.buffer for i, handle in state.handles.items()}
         taken: set[int] = set()
-        feeds = []
+        wanted = []
         for i, rule in state.rules.items():
-            in_place = (i, rule.output) in within and rule.output not in taken
+            # An output is computed in one place, and what another handle reads stays.
+            in_place = rule.at is None and rule.output not in taken and not _is_shared(state, i)
             if in_place:
                 taken.add(rule.output)
-            feeds.append(self._feed(i, rule, in_place))
-        self._connect(feeds)
+            wanted.append(self._spec(i, rule, in_place))
+        resident = {i for i, held in handles.items() if held.nbytes}
+        asked = Residency(self._resident | resident, tuple(wanted))
+        program, residency = code.reside(asked)
+        if program is not self._program:
+            title = self._compilation.title
+            code.retake(self._runner, program, residency, self._params, handles, title)
+            self._program, self._resident = program, residency.inputs
+        self._connect(
+            [self._feed(spec) for spec in residency.feeds],
+            [self._place(i) for i in range(len(self.input_specs))],
+        )
 
-    def _feed(self, i: int, rule: Rule, in_place: bool) -> Feed:
-        name, shape, dtype = self.input_specs[i]
-        output, given, _ = self.output_specs[rule.output]
-        held = self._state.handles[i].buffer
-        position = {} if rule.at is None else self._position(rule.at)
+    def _place(self, i: int) -> tuple[Block, int, int, bool] | None:
+        handle = self._state.handles.get(i)
+        if handle is None:
+            return None
+        held = handle.buffer
+        return held.block, held.offset, held.nbytes, not handle.own
+
+    def _spec(self, i: int, rule: Rule, in_place: bool) -> FeedSpec:
+        names = [spec[0] for spec in self.scalar_specs]
+        scalar = names.index(rule.at) if rule.at in names else None
+        given = None if rule.at is None or scalar is not None else self._input_of(rule.at)
+        return FeedSpec(i, rule.output, in_place, scalar, given, rule.ring)
+
+    def _feed(self, spec: FeedSpec) -> Feed:
+        name, shape, dtype = self.input_specs[spec.handle]
+        output, given, _ = self.output_specs[spec.output]
+        held = self._state.handles[spec.handle].buffer
+        at = self._state.rules[spec.handle].at
+        position = {} if at is None else self._position(at)
         return feed(
-            i,
-            rule.output,
+            spec.handle,
+            spec.output,
             held.block,
             held.offset,
             int(np.prod(given)) * dtype.itemsize,
             shape[0] if shape else 1,
             given[0] if given else 1,
-            (name, output, rule.at),
-            in_place,
-            rule.ring,
+            (name, output, at),
+            spec.in_place,
+            spec.ring,
             **position,
         )
 
@@ -577,7 +622,7 @@ class Stateful(Engine):
                     raise named(error, f"handle {name!r} of a clone of", self._compilation.title) \
                         from None  # fmt: skip
                 held = buffer.view(block, 0, shape, dtype, device)
-                handles[i] = Handle(held, handle.gpu, False)
+                handles[i] = Handle(held, handle.gpu, own=True, frozen=False)
             state = State(handles, self._state.rules)
             for i, handle in handles.items():
                 other._hold(i, handle.buffer, state)

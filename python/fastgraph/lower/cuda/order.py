@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from fastgraph.lower.cuda.feeds import FEEDS
 from fastgraph.lower.cuda.seam import INPUTS
 from fastgraph.lower.edges import chain, critical_path, data_edges, reduced
 from fastgraph.lower.plan import plan
@@ -45,7 +46,7 @@ def launch_edges(items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
     of what they do at once.
     """
     one_by_one = chain(len(items))
-    edges = reduced(_rooted(data_edges(items, roots), items))
+    edges = reduced(_closed(_rooted(data_edges(items, roots), items), items))
     if edges == one_by_one:
         return one_by_one
     costs = [launch_ns(call) for _, call in items]
@@ -76,6 +77,14 @@ def _rooted(edges: list[tuple[int, ...]], items: Sequence[Item]) -> list[tuple[i
         if number < first
         else (*last, *(i for i in before if i >= first))
         for number, before in enumerate(edges)
+    ]
+
+
+def _closed(edges: list[tuple[int, ...]], items: Sequence[Item]) -> list[tuple[int, ...]]:
+    """Let those that feed handles wait for all before: the handles have been read by then."""
+    return [
+        tuple(range(number)) if isinstance(item[0], Seam) and item[0].name == FEEDS else before
+        for number, (before, item) in enumerate(zip(edges, items, strict=True))
     ]
 
 

@@ -15,6 +15,7 @@ from fastgraph.lower.cuda.order import launch_edges
 from fastgraph.lower.cuda.seam import close_seams, move_calls
 from fastgraph.lower.flow import Flow, walk
 from fastgraph.lower.recorder import NodeSpec, Recorder
+from fastgraph.lower.residency import NOTHING, Residency
 from fastgraph.lower.storage import Item, Lowered, Place, Roots
 from fastgraph.lower.user_kernel import FunctionWork, UserCall, user_call
 
@@ -73,9 +74,9 @@ class CudaRecorder(Recorder):
         """Return kernels that move the bytes, as few as can be."""
         return [call for _, call in move_calls("copy", list(pairs), None, (), self.target)]
 
-    def finish(self, lowered: Lowered) -> None:
-        """Add the nodes that bring inputs in and outputs out."""
-        close_seams(lowered, self.target)
+    def finish(self, lowered: Lowered, residency: Residency = NOTHING) -> None:
+        """Add the nodes that bring inputs in and outputs out, also into handles."""
+        close_seams(lowered, self.target, residency)
 
     def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
         """Return the edges of a run."""

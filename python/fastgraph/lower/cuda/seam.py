@@ -8,8 +8,10 @@ from typing import Any
 from fastgraph._core.record import Launch, Operand, RecordNode
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.feeds import feed_calls
 from fastgraph.lower.cuda.registry import Target
 from fastgraph.lower.cuda.text import source
+from fastgraph.lower.residency import NOTHING, Residency
 from fastgraph.lower.storage import Item, Lowered, Output, Place, Seam, nbytes_of
 
 __all__ = [
@@ -41,12 +43,17 @@ DIRECT_BYTES = 64 << 10
 Piece = tuple[Place, Place]
 
 
-def close_seams(lowered: Lowered, target: Target) -> None:
+def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING) -> None:
     """Let inputs come from where the caller has them and outputs go to where he wants them.
 
-    A small output that one kernel writes and none reads is written there by that kernel.
+    A small output that one kernel writes and none reads is written there by that kernel. Resident
+    inputs are read where they are.
     """
     read = {lowered.roots.of(i)[0] for _, call in lowered.run_calls for i in call.ins}
+    feeds = feed_calls(lowered, residency.feeds, target)
+    read |= {lowered.roots.of(i)[0] for _, call in feeds for i in call.ins}
+    # What lies in a handle is moved out of it, too.
+    read |= {place for _, place in lowered.kept}
     _claim_outputs(lowered, read)
     out: list[Piece] = [
         (output.root, output.value)
@@ -56,6 +63,8 @@ def close_seams(lowered: Lowered, target: Target) -> None:
     read |= {lowered.roots.of(value)[0] for _, value in out}
     pieces: list[Piece] = []
     for i, value in enumerate(lowered.graph.inputs):
+        if i in residency.inputs:
+            continue
         place = Temp(nbytes_of(value), value.name)
         lowered.inputs[i] = place
         if not place.nbytes:
@@ -72,6 +81,7 @@ def close_seams(lowered: Lowered, target: Target) -> None:
     inward = move_calls(INPUTS, pieces, words if given else None, given, target)
     lowered.run_calls[:0] = inward
     lowered.run_calls += move_calls(OUTPUTS, out, None, (), target)
+    lowered.run_calls += feeds
 
 
 def _claim_outputs(lowered: Lowered, read: set[Place]) -> None:

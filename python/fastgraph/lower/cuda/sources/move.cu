@@ -23,3 +23,39 @@ FG_DEVICE void fg_move_words(u64 *words, u64 first, const u64 *given, u64 n) {
     words[first + threadIdx.x] = given[threadIdx.x];
 }
 
+
+// Whether the run has met bad data; it is in memory of the host, so one thread looks.
+FG_DEVICE bool fg_has_failed(const u64 *fault) {
+  __shared__ u64 found;
+  if (threadIdx.x == 0) found = *(const volatile u64 *)fault;
+  __syncthreads();
+  return found != 0;
+}
+
+// The row that an integer of `width` bytes tells, less than 0 where it has no sign. One that is
+// negative or more than `most` is bad.
+FG_DEVICE u64 fg_position(const char *at, i64 width, u64 most, bool &bad) {
+  i64 s = 0;
+  u64 u = 0;
+  switch (width) {
+    case 1: s = *(const i8 *)at; break;
+    case 2: s = *(const i16 *)at; break;
+    case 4: s = *(const i32 *)at; break;
+    case 8: s = *(const i64 *)at; break;
+    case -1: u = *(const u8 *)at; break;
+    case -2: u = *(const u16 *)at; break;
+    case -4: u = *(const u32 *)at; break;
+    default: u = *(const u64 *)at; break;
+  }
+  if (width > 0) u = (u64)s;
+  bad |= s < 0 || u > most;
+  return u;
+}
+
+// `n` bytes of rows go to those of `rows` from `first` on, and round.
+FG_DEVICE void fg_fill_rows(char *to, const char *from, u64 n, u64 row, u64 rows, u64 first) {
+  const u64 start = first % rows * row, room = rows * row - start;
+  const u64 before = n < room ? n : room;
+  fg_move_bytes(to + start, from, before);
+  fg_move_bytes(to, from + before, n - before);
+}
