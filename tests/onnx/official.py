@@ -32,6 +32,7 @@ STATIC_INPUTS = {
     "CumSum": (1,),
     "Dropout": (1, 2),
     "Expand": (1,),
+    "Loop": (0, 1),
     "OneHot": (1,),
     "Pad": (1, 3),
     "Range": (0, 1, 2),
@@ -59,6 +60,9 @@ STATIC_INPUTS = {
         (1,),
     ),
 }
+
+# The same by name, for functions written out in operators that are not asked for theirs.
+STATIC_NAMES = {"Range": ("start", "limit", "delta"), "AffineGrid": ("size",)}
 
 # Single cases that are left out for another reason than an operator or a dtype.
 OTHER = {
@@ -141,6 +145,9 @@ def with_static_inputs_bound(
         for index in STATIC_INPUTS.get(node.op_type, ())
         if index < len(node.input)
     }
+    for function, names in STATIC_NAMES.items():
+        if any(name.startswith(f"{function}_test_") for n in model.graph.node for name in n.output):
+            static.update(names)
     bound = copy.deepcopy(model)
     del bound.graph.input[:]
     for info in model.graph.input:

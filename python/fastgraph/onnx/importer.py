@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastgraph.errors import CompileError, GraphError
-from fastgraph.ir import reference
+from fastgraph.ir import ops, reference
 from fastgraph.ir.graph import Graph, Value
 from fastgraph.onnx import (
     ops_attention,
+    ops_control,
     ops_convolution,
     ops_elementwise,
     ops_filling,
@@ -38,19 +41,21 @@ from fastgraph.onnx.structure import (
     check_operators,
     listed,
     model_opset,
+    names_read,
     node_label,
     sorted_nodes,
     static_names,
 )
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 __all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
 
 # The families whose rules are registered once they are imported.
 FAMILIES = (
     ops_attention,
+    ops_control,
     ops_convolution,
     ops_elementwise,
     ops_filling,
@@ -169,7 +174,7 @@ def from_model(
         raise _refusal(title, problems)
     translator = _Translator(Graph(model.graph.name or "onnx"), opset)
     translator.declare_inputs(inputs, bound)
-    translator.declare_initialisers(model, nodes)
+    translator.declare_initialisers(model.graph, nodes)
     for node in nodes:
         translator.translate(node)
     translator.declare_outputs(model.graph.output)
@@ -218,15 +223,24 @@ def _input_problems(info: ValueInfoProto) -> list[str]:
     return []
 
 
+class _Untranslated(Exception):
+    """A body holds what is not supported."""
+
+
 class _Translator:
     """The values made so far: graph values, or arrays where they are known at import."""
 
-    def __init__(self, graph: Graph, opset: int) -> None:
+    def __init__(
+        self, graph: Graph, opset: int, around: _Translator | None = None, path: str = ""
+    ) -> None:
+        self.path = path
         self.graph = graph
         self.opset = opset
-        self.problems: list[str] = []
-        self._known: dict[str, Operand] = {}
-        self._lifted: dict[str, Value] = {}
+        self.problems: list[str] = [] if around is None else around.problems
+        self._known: ChainMap[str, Operand] = ChainMap({}, *(around._known.maps if around else ()))
+        self._lifted: ChainMap[str, Value] = ChainMap({}, *(around._lifted.maps if around else ()))
+        # Of bodies too, which may be translated more than once.
+        self._params: dict[str, Operand] = {} if around is None else around._params
 
     def declare_inputs(
         self, inputs: Sequence[ValueInfoProto], bound: Mapping[str, tuple[int, ...]]
@@ -238,11 +252,12 @@ class _Translator:
             except GraphError as error:
                 self.problems.append(str(error))
 
-    def declare_initialisers(self, model: ModelProto, nodes: Sequence[NodeProto]) -> None:
-        static = static_names(nodes, self.opset)
-        used = {name for node in nodes for name in node.input}
-        used.update(o.name for o in model.graph.output)
-        for tensor in model.graph.initializer:
+    def declare_initialisers(self, graph: GraphProto, nodes: Sequence[NodeProto]) -> None:
+        moving = [name for name, known in self._known.items() if isinstance(known, Value)]
+        static = static_names(nodes, self.opset, moving)
+        used = {name for node in nodes for name in names_read(node)}
+        used.update(o.name for o in graph.output)
+        for tensor in graph.initializer:
             if tensor.name not in used:
                 self.graph.fixed[tensor.name] = "is an initialiser that nothing in the model reads"
                 continue
@@ -252,19 +267,25 @@ class _Translator:
                 if reason is not None:
                     self.graph.fixed[tensor.name] = reason
                     self._known[tensor.name] = array
-                else:
-                    self._known[tensor.name] = self.graph.param(
-                        tensor.name, array.shape, array.dtype, initial=array
+                    continue
+                key = f"{self.path}{tensor.name}"
+                if key not in self._params:
+                    # Two bodies may use the same name.
+                    self._params[key] = self.graph.param(
+                        self.graph.free_name(tensor.name), array.shape, array.dtype, initial=array
                     )
+                self._known[tensor.name] = self._params[key]
             except (ValueError, GraphError) as error:
                 self.problems.append(f"initialiser '{tensor.name}': {error}")
 
     def translate(self, node: NodeProto) -> None:
         """Add one node; what cannot be added becomes a problem, and what reads it is passed by."""
-        if any(name and name not in self._known for name in node.input):
+        if any(name not in self._known for name in names_read(node)):
             return
         try:
             results = self._results(node)
+        except _Untranslated:
+            return  # What is wrong with its body is among the problems.
         except (NodeError, GraphError) as error:
             self.problems.append(f"{node_label(node)}: {error}")
             return
@@ -322,6 +343,7 @@ class _Translator:
             inputs=tuple(node.input),
             outputs=tuple(node.output),
             graph=graph,
+            body=functools.partial(self._body, node),
         )
         while operands and operands[-1] is None:
             operands = operands[:-1]
@@ -329,6 +351,33 @@ class _Translator:
         results = rule.function(given, *operands)
         graph.annotate()
         return results if isinstance(results, tuple) else (results,)
+
+    def _body(
+        self, node: NodeProto, attribute: str, body: GraphProto, inputs: Sequence[Operand]
+    ) -> tuple[Operand, ...]:
+        """Translate the graph that a node holds; what it makes is known in it alone."""
+        path = f"{self.path}{node_label(node)} {attribute}/"
+        inner = _Translator(self.graph, self.opset, self, path)
+        count = len(self.problems)
+        try:
+            nodes = sorted_nodes(body, f"its {attribute}", self._known)
+        except CompileError as error:
+            raise NodeError(str(error)) from error
+        self.problems += check_operators(nodes, self.opset)
+        if len(body.input) != len(inputs):
+            raise NodeError(f"its body takes {len(body.input)} inputs, found {len(inputs)}")
+        for info, operand in zip(body.input, inputs, strict=True):
+            if declared_dims(info) == (1,) and isinstance(operand, Value) and not operand.shape:
+                operand = ops.reshape(operand, (1,))
+            inner._known[info.name] = operand
+        if len(self.problems) == count:
+            inner.declare_initialisers(body, nodes)
+        if len(self.problems) == count:
+            for node in nodes:
+                inner.translate(node)
+        if len(self.problems) > count:
+            raise _Untranslated
+        return tuple(inner._known[o.name] for o in body.output)
 
     def _folded(
         self, rule: Rule, node: NodeProto, operands: Sequence[Operand | None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 from fastgraph.errors import CompileError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, TensorProto
+    from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 # The extra is optional: importing fastgraph works without it, using it says what to install.
 try:
@@ -260,8 +261,17 @@ def _broken_text(message: Any) -> bytes | None:
     return None
 
 
+def _initialisers(graph: GraphProto) -> Iterator[TensorProto]:
+    """Those of a graph and of all graphs in it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _initialisers(attribute.g)
+
+
 def _load_external(model: ModelProto, folder: Path | None, where: str) -> None:
-    for tensor in model.graph.initializer:
+    for tensor in _initialisers(model.graph):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         if folder is None:

@@ -21,6 +21,7 @@ __all__ = [
     "SUPPORTED_NAMES",
     "NodeError",
     "OnnxNode",
+    "Operand",
     "Rule",
     "check_affordable",
     "find_rule",
@@ -58,6 +59,12 @@ class OnnxNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     graph: Graph = field(repr=False)
+    # Translates the graph that an attribute holds, for inputs in its order, into this one.
+    body: Callable[[str, Any, Sequence[Operand]], tuple[Operand, ...]] = field(repr=False)
+
+    def run_body(self, attribute: str, inputs: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The outputs of the graph that an attribute holds, translated into this one."""
+        return self.body(attribute, self._typed(attribute, None, object, "a graph"), inputs)
 
     @contextmanager
     def aside(self, what: str) -> Iterator[None]:
@@ -184,6 +191,8 @@ class Rule:
         The function takes known inputs as arrays and may return arrays.
     shape_only : bool
         Only the shapes of the inputs matter, not their values.
+    wanted : tuple of int
+        Inputs whose values are used at import where the model has them.
     """
 
     op_type: str
@@ -193,6 +202,7 @@ class Rule:
     static: tuple[int, ...]
     raw: bool
     shape_only: bool
+    wanted: tuple[int, ...]
 
 
 _RULES: dict[str, list[Rule]] = {}
@@ -205,6 +215,7 @@ def onnx_op(
     static: Iterable[int] = (),
     raw: bool = False,
     shape_only: bool = False,
+    wanted: Iterable[int] = (),
 ) -> Callable[[Translation], Translation]:
     """Register the decorated function as the rule of `op_types` for opsets since..until."""
 
@@ -213,7 +224,12 @@ def onnx_op(
             rules = _RULES.setdefault(op_type, [])
             if any(r.since <= until and since <= r.until for r in rules):
                 raise ValueError(f"two rules for {op_type} in opsets {since} to {until}")
-            rules.append(Rule(op_type, function, since, until, tuple(static), raw, shape_only))
+            rules.append(
+                Rule(
+                    *(op_type, function, since, until, tuple(static)),
+                    *(raw, shape_only, tuple(wanted)),
+                )
+            )
         return function
 
     return register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fastgraph.errors import CompileError
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_DOMAINS",
+    "bodies_of",
     "check_operators",
     "model_opset",
+    "names_read",
     "node_label",
     "sorted_nodes",
     "static_names",
@@ -44,8 +46,29 @@ def model_opset(model: ModelProto, title: str) -> int:
     return opset
 
 
-def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
+def bodies_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs that the attributes of a node hold."""
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def names_read(node: NodeProto) -> list[str]:
+    """The values that a node reads, those that its bodies take from around them included."""
+    found = dict.fromkeys(name for name in node.input if name)
+    for body in bodies_of(node):
+        made = {info.name for info in body.input} | {t.name for t in body.initializer}
+        made.update(name for inner in body.node for name in inner.output)
+        read = [name for inner in body.node for name in names_read(inner)]
+        read += [info.name for info in body.output]
+        found.update(dict.fromkeys(name for name in read if name not in made))
+    return list(found)
+
+
+def sorted_nodes(
+    graph: GraphProto, title: str, outside: Container[str] = frozenset()
+) -> list[NodeProto]:
     """The nodes, each after those that it reads from.
+
+    Values named in `outside` are made in the graphs around this one.
 
     Raises
     ------
@@ -66,12 +89,12 @@ def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
             problems.append(f"value '{name}' is made twice: by {made_by[name]} and by {source}")
         made_by.setdefault(name, source)
     for node in graph.node:
-        for name in node.input:
-            if name and name not in made_by:
+        for name in names_read(node):
+            if name not in made_by and name not in outside:
                 problems.append(f"{node_label(node)} reads '{name}', which nothing makes")
     output_names = [o.name for o in graph.output]
     for name in output_names:
-        if name not in made_by:
+        if name not in made_by and name not in outside:
             problems.append(f"output '{name}' is made by no node")
     for name in sorted({n for n in output_names if output_names.count(n) > 1}):
         problems.append(f"output '{name}' is listed twice")
@@ -84,7 +107,7 @@ def sorted_nodes(graph: GraphProto, title: str) -> list[NodeProto]:
 
 def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
     producer = {o: i for i, node in enumerate(nodes) for o in node.output if o}
-    sources = [{producer[n] for n in node.input if n in producer} for node in nodes]
+    sources = [{producer[n] for n in names_read(node) if n in producer} for node in nodes]
     if all(max(s, default=-1) < i for i, s in enumerate(sources)):
         return list(nodes)  # as written, which keeps the model's own order
     waiting = [set(needed) for needed in sources]
@@ -165,19 +188,35 @@ def _against_definition(node: NodeProto, opset: int) -> list[str]:
     return [f"{node_label(node)}: {problem}" for problem in problems]
 
 
-def static_names(nodes: Sequence[NodeProto], opset: int) -> dict[str, str]:
+def static_names(
+    nodes: Sequence[NodeProto], opset: int, inputs: Iterable[str] = ()
+) -> dict[str, str]:
     """Names of all values that some shape, axis or bound is made from, and of which one.
 
-    ``{"s": "input 'shape' of Reshape 'flat'"}``, also for what ``s`` is made from.
+    ``{"s": "input 'shape' of Reshape 'flat'"}``, also for what ``s`` is made from. `inputs` are
+    known to a run alone.
     """
     needed: dict[str, str] = {}
+    moving = set(inputs)
+    for node in nodes:
+        if not moving.isdisjoint(names_read(node)):
+            moving.update(node.output)
     for node in reversed(nodes):
         rule = find_rule(node.op_type, opset)
         if rule is None:
             continue
         made_for = [needed[o] for o in node.output if o in needed]
         if made_for and not rule.shape_only:
-            needed.update({name: made_for[0] for name in node.input if name not in needed})
+            needed.update({name: made_for[0] for name in names_read(node) if name not in needed})
+        for body in bodies_of(node):
+            inner = [*moving, *(info.name for info in body.input)]
+            found = static_names(body.node, opset, inner)
+            read = [name for name in names_read(node) if name in found]
+            needed.update({name: found[name] for name in read if name not in needed})
+        for i in rule.wanted:
+            if i < len(node.input) and node.input[i] not in moving:
+                what = f"{_formal_name(node, i, opset)} of {node_label(node)}"
+                needed.setdefault(node.input[i], what)
         for i in rule.static:
             if i < len(node.input):
                 needed[node.input[i]] = f"{_formal_name(node, i, opset)} of {node_label(node)}"
