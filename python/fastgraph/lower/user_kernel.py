@@ -33,6 +33,8 @@ class UserCall:
     cost_ns: float = 0.0
     inplace: tuple[tuple[int, int], ...] = ()
     early: bool = False
+    # Of what our own kernels take, such as the word for faults, it gets nothing.
+    arguments: tuple[Any, ...] = ()
     # What a kernel does with its outputs before they are done is its own affair.
     rereads: bool = True
 
