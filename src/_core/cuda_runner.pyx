@@ -13,8 +13,11 @@ from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
-from fastgraph._core.cuda_bound cimport Bound_put, Bound_retire, Bound_return
+from fastgraph._core.cuda_bound cimport Bound_retire
 from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
+from fastgraph._core.cuda_resident cimport (
+    Residents, Residents_connect, Residents_create, Residents_meet, Residents_meet_handles,
+    Residents_send, Residents_upload, cuda_port)
 from fastgraph._core.driver cimport copy_async, copy_spec, event_record, exec_upload
 from fastgraph._core.feeds cimport Feed, Feed_locate
 from fastgraph._core.record cimport Operand, Record, RecordNode
@@ -24,7 +27,7 @@ from fastgraph._core.stream cimport (
     Stream_mark, Stream_see, Stream_wait, keeps_gil)
 from fastgraph._core.waiting cimport wait_kept
 
-from fastgraph._core import cuda_graph, cuda_work, device_memory
+from fastgraph._core import cuda_graph, cuda_work
 from fastgraph._core.buffer import view
 from fastgraph._core.record import flat_nodes
 from fastgraph._core.stream import Event
@@ -36,17 +39,6 @@ cdef uintptr_t ALIGNMENT = 16
 # Copies of more bytes let other threads go on.
 cdef Py_ssize_t LONG_COPY = 1 << 20
 cdef Py_ssize_t WORD = 8
-
-
-cdef struct cuda_port:
-    size_t memory
-    Py_ssize_t nbytes
-    uintptr_t home                       # where it lies by default: for a resident input its handle
-    uintptr_t staged                     # staging of an input
-    bint resident                        # kernels read the input where it lies on the device
-    bint on_host                         # in the coming run its bytes are staged
-    uintptr_t wanted                     # where it lies in the coming run
-    uintptr_t bound                      # where the executable has it; 0 where that is unknown
 
 
 @cython.final
@@ -72,12 +64,7 @@ cdef class CudaRunner(Runner):
     cdef list late                       # outputs to be copied after it: (index, Block, offset)
     cdef dict scalars                    # (memory, offset) → bytes, of the coming run
     cdef Py_ssize_t scalar_memory
-    cdef list shadows                    # of resident inputs: a Block for what a run is given
-    cdef list uploads                    # before the coming run: (input, Block or None, offset)
-    cdef list kept                       # (input, memory) that lies in its handle
-    cdef list handles                    # by input: (Block, offset, bytes, bool: lent) or None
-    cdef list located                    # feeds at rows that a run tells
-    cdef bint in_place                   # a run computes outputs where handles lie
+    cdef Residents residents
     cdef bint pending                    # a run was enqueued and is not known to be done
     cdef bint joins                      # work on other streams of ours may fill what it reads
     cdef object policy                   # of the GIL: "auto", True or False
@@ -87,8 +74,8 @@ cdef class CudaRunner(Runner):
         cdef size_t i
         self.on = self.own
         self.joins = False
-        if self.uploads:
-            self.uploads.clear()         # of a run that was not begun
+        if self.residents.uploads:
+            self.residents.uploads.clear()           # of a run that was not begun
         for i in range(self.outs.size()):
             self.outs[i].wanted = self.outs[i].home
         if settle and self.pending:
@@ -116,7 +103,7 @@ cdef class CudaRunner(Runner):
     cdef int take_staged(self, Py_ssize_t i) except -1:
         self.ins[i].on_host = True
         if self.ins[i].resident:
-            return upload(self, i, None, 0)
+            return Residents_upload(self.residents, self.ins, self.in_blocks, i, None, 0)
         self.ins[i].wanted = self.ins[i].home
         return 0
 
@@ -124,8 +111,10 @@ cdef class CudaRunner(Runner):
         cdef uintptr_t at = block.ptr + <uintptr_t> offset
         self.joins = True
         self.ins[i].on_host = False
-        if self.ins[i].resident and (at % ALIGNMENT or meets_handles(self, at, self.ins[i].nbytes)):
-            return upload(self, i, block, offset)
+        if self.ins[i].resident and (
+                at % ALIGNMENT
+                or Residents_meet_handles(self.residents, at, self.ins[i].nbytes)):
+            return Residents_upload(self.residents, self.ins, self.in_blocks, i, block, offset)
         self.ins[i].wanted = at
         self.in_blocks[i] = (block, offset)
         return 0
@@ -135,7 +124,7 @@ cdef class CudaRunner(Runner):
             return self.take_block(i, block, offset)
         self.ins[i].on_host = False
         self.ins[i].wanted = self.ins[i].home
-        self.joins = self.joins or (<tuple> self.handles[i])[3]
+        self.joins = self.joins or (<tuple> self.residents.handles[i])[3]
         return 0
 
     cdef int take_scalar(self, Py_ssize_t offset, const void *value, Py_ssize_t nbytes) except -1:
@@ -150,7 +139,7 @@ cdef class CudaRunner(Runner):
         cdef uintptr_t at = block.ptr + <uintptr_t> offset
         self.joins = True
         # What kernels may still read is written by a copy after them.
-        if at % ALIGNMENT or meets_inputs(self, at, self.outs[i].nbytes):
+        if at % ALIGNMENT or Residents_meet(self.residents, self.ins, at, self.outs[i].nbytes):
             self.late.append((i, block, offset))
         else:
             self.outs[i].wanted = at
@@ -163,7 +152,7 @@ cdef class CudaRunner(Runner):
     cdef int check_feeds(self) except -1:
         cdef Feed feed
         cdef bytes word
-        for feed in self.located:
+        for feed in self.residents.located:
             if feed.scalar >= 0:
                 word = self.scalars[self.scalar_memory, feed.scalar]
                 Feed_locate(feed, <const char *> word)
@@ -172,7 +161,9 @@ cdef class CudaRunner(Runner):
         return 0
 
     cdef int connect(self, list feeds, list handles) except -1:
-        return connect(self, feeds, handles)
+        Residents_connect(self.residents, self.ins, self.graph, self.blocks, feeds, handles)
+        self.feeds = feeds if feeds else None
+        return 0
 
     cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
         copy_out(self, i, block, offset)
@@ -208,8 +199,8 @@ cdef class CudaRunner(Runner):
                 CudaDevice_order(self.device, on.handle)
             if on is not self.own:
                 CudaGraph_check_stream(graph, on)
-            if self.uploads:
-                upload_all(self)
+            if self.residents.uploads:
+                Residents_send(self.residents, self.ins, graph, on)
             CudaGraph_launch(graph, on)
             self.pending = True
             for i, block, offset in self.late:
@@ -219,8 +210,8 @@ cdef class CudaRunner(Runner):
                 self.scalars.clear()
             if self.late:
                 self.late.clear()
-            if self.uploads:
-                self.uploads.clear()
+            if self.residents.uploads:
+                self.residents.uploads.clear()
         return 0
 
     cdef list run_timed(self):
@@ -265,7 +256,7 @@ cdef class CudaRunner(Runner):
         self.arena = arena
         self.graph = graph
         self.executable = graph
-        self.kept = kept
+        self.residents.kept = kept
         for i in range(self.ins.size()):
             self.ins[i].resident = residents[i]
         set_homes(self)
@@ -355,7 +346,7 @@ cdef int check_earlier(CudaRunner self) except -1:
 
 
 cdef int raise_fault(CudaRunner self, uint64_t number, str where) except -1:
-    self.spoiled = self.in_place
+    self.spoiled = self.residents.in_place
     cdef RecordNode node = flat_nodes(self.record.nodes)[number - 1]
     raise InputError(
         f"node {node.name!r} ({node.label or node.kind}) met an index out of range in {where}")
@@ -406,9 +397,9 @@ cdef list time_nodes(CudaRunner self):
         graph.set_scalars(self.scalars, held=True)
         self.scalars.clear()
     CudaDevice_order(self.device, stream.handle)
-    if self.uploads:
-        upload_all(self)
-        self.uploads.clear()
+    if self.residents.uploads:
+        Residents_send(self.residents, self.ins, graph, stream)
+        self.residents.uploads.clear()
     values = graph.scalar_values()
     events = [Event(self.device, stream) for _ in range(len(self.record.nodes) + 1)]
     LastUse_before(graph.last_use, stream)
@@ -488,8 +479,6 @@ cdef int adopt_blocks(CudaRunner self, list places, bint ready) except -1:
     return set_homes(self)
 
 
-# ---- handles
-
 cdef int set_homes(CudaRunner self) except -1:
     """The executable names the places of `blocks`."""
     cdef size_t i
@@ -503,104 +492,6 @@ cdef int set_homes(CudaRunner self) except -1:
         self.outs[i].bound = self.outs[i].home
         self.out_blocks[i] = None
     return 0
-
-
-cdef int connect(CudaRunner self, list feeds, list handles) except -1:
-    """Let resident inputs be these handles, and outputs go into them."""
-    cdef dict places = {}
-    cdef list located = []
-    cdef Feed feed
-    cdef Block block
-    cdef Py_ssize_t offset
-    cdef size_t i
-    cdef bint in_place = False
-    for i in range(self.ins.size()):
-        if self.ins[i].resident:
-            places[self.ins[i].memory] = (
-                (shadow_of(self, i), 0) if handles[i] is None else handles[i][:2])
-    for number, memory in self.kept:
-        places[memory] = handles[number][:2]
-    places = {memory: place for memory, place in places.items() if self.blocks[memory] != place}
-    for feed in feeds:
-        in_place = in_place or feed.in_place
-        if feed.scalar >= 0 or feed.input >= 0:
-            located.append(feed)
-    if places and self.graph is not None:
-        Bound_return(self.graph)
-        Bound_put(self.graph, places)
-    for memory, place in places.items():
-        self.blocks[memory] = place
-    for i in range(self.ins.size()):
-        if self.ins[i].memory in places:
-            block, offset = places[self.ins[i].memory]
-            self.ins[i].home = self.ins[i].bound = block.ptr + <uintptr_t> offset
-    self.handles = handles
-    self.located = located
-    self.in_place = in_place
-    self.feeds = feeds if feeds else None
-    return 0
-
-
-cdef Block shadow_of(CudaRunner self, Py_ssize_t i):
-    """Where resident input `i` lies in runs that are given it and do not read it where it is."""
-    if self.shadows[i] is None:
-        self.shadows[i] = device_memory.allocate(self.device, self.ins[i].nbytes)
-    return self.shadows[i]
-
-
-cdef int upload(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
-    """Let resident input `i` be copied before the run: from a block, or from staging if None."""
-    cdef Block shadow = shadow_of(self, i)
-    self.ins[i].wanted = shadow.ptr
-    self.in_blocks[i] = (shadow, 0)
-    self.uploads.append((i, block, offset))
-    return 0
-
-
-cdef int upload_all(CudaRunner self) except -1:
-    cdef copy_spec spec
-    cdef Block block
-    cdef Py_ssize_t i, offset
-    cdef uintptr_t context = self.device.context
-    LastUse_before(self.graph.last_use, self.on)     # whose run may still read what is there
-    for i, block, offset in self.uploads:
-        memset(&spec, 0, sizeof(spec))
-        spec.src = self.ins[i].staged if block is None else block.ptr + <uintptr_t> offset
-        spec.dst = (<Block> self.shadows[i]).ptr
-        spec.nbytes = self.ins[i].nbytes
-        spec.src_is_host = block is None or (block.memory is None or block.memory.host_visible)
-        spec.src_context = spec.dst_context = context
-        copy_async(context, &spec, self.on.handle)
-        Stream_mark(self.on)
-        if block is not None:
-            Bound_retire(self.graph, block)
-    return 0
-
-
-cdef bint meets_handles(CudaRunner self, uintptr_t at, Py_ssize_t nbytes) except -1:
-    """Whether these bytes are a handle's, in which the run may write."""
-    cdef Block block
-    cdef Py_ssize_t offset, size
-    cdef uintptr_t start
-    if self.feeds is None:
-        return False
-    for handle in self.handles:
-        if handle is not None:
-            block, offset, size, _ = handle
-            start = block.ptr + <uintptr_t> offset
-            if at < start + <uintptr_t> size and start < at + <uintptr_t> nbytes:
-                return True
-    return False
-
-
-cdef bint meets_inputs(CudaRunner self, uintptr_t at, Py_ssize_t nbytes) except -1:
-    """Whether these bytes are a resident input's of the coming run, or a handle's that is fed."""
-    cdef size_t i
-    for i in range(self.ins.size()):
-        if (self.ins[i].resident and at < self.ins[i].wanted + <uintptr_t> self.ins[i].nbytes
-                and self.ins[i].wanted < at + <uintptr_t> nbytes):
-            return True
-    return meets_handles(self, at, nbytes)
 
 
 cdef CudaGraph make_graph(CudaRunner self, Record record, list blocks):
@@ -669,11 +560,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, Record recor
     self.scalar_memory = scalar_memory
     self.scalars = {}
     self.late = []
-    self.uploads = []
-    self.kept = []
-    self.located = []
-    self.handles = [None] * len(inputs)
-    self.shadows = [None] * len(inputs)
+    self.residents = Residents_create(device, len(inputs))
     self.policy = policy
     self.expect_long = policy is True or (expect_long and policy is not False)
     self.release_gil = self.expect_long

@@ -30,7 +30,10 @@ ROOMS = (
         *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
         *("cuda_cells", "cuda_values", "cuda_capture", "cuda_bound", "cuda_graph"),
     ),
-    ("feeds", "runner", "host_runner", "cuda_runner", "dispatch", "raw", "step", "shelf", "lanes"),
+    (
+        *("feeds", "runner", "host_runner", "cuda_resident", "cuda_runner"),
+        *("dispatch", "raw", "step", "shelf", "lanes"),
+    ),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))
 
