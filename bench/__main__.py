@@ -12,7 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import fastgraph
-from bench import arena, call, codegen, device_graph, matmul, minilm, mlp, report, silero, soak
+from bench import (
+    arena,
+    call,
+    codegen,
+    decode,
+    device_graph,
+    matmul,
+    minilm,
+    mlp,
+    report,
+    silero,
+    soak,
+    state_soak,
+)
 from bench import compile as compile_
 from bench.machine import commit, describe, host_class, versions
 from bench.outcome import text
@@ -26,11 +39,13 @@ BENCHES = {
     "mlp": mlp.main,
     "minilm": minilm.main,
     "silero": silero.main,
+    "decode": decode.main,
     "matmul": matmul.main,
     "arena": arena.main,
     "compile": compile_.main,
     "codegen": codegen.main,
     "soak": soak.main,
+    "state_soak": state_soak.main,
 }
 
 # More than this before the start, and the numbers say more about the others on the machine.

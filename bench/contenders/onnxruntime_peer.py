@@ -8,6 +8,8 @@ import numpy as np
 import onnxruntime
 
 from bench import speech
+from bench.decode_case import Step, caches
+from bench.decode_models import caches_of, decode_model
 from bench.encoder import Sentence
 from bench.encoder_models import encoder_model
 from bench.onnx_models import add_model, layers_model
@@ -39,10 +41,12 @@ def build(spec: dict[str, Any]) -> Call:
         model = encoder_model(Sentence.of(spec), fused=spec["fused"])
     elif spec["workload"] == "speech":
         return step_of(spec)
+    elif spec["workload"] == "decode":
+        model = decode_model(Step.of(spec), fused=spec["fused"])
     else:
         model = layers_model(Layers.of(spec), spec["gelu"])
     made = session(model, spec["threads"])
-    (given,) = made.get_inputs()
+    given = made.get_inputs()[0]
     x = np.zeros(given.shape, np.int64 if given.type == "tensor(int64)" else np.float32)
     y = np.zeros(made.get_outputs()[0].shape, np.float32)
     if spec["how"] == "run":
@@ -53,6 +57,8 @@ def build(spec: dict[str, Any]) -> Call:
     # These values lie in the arrays' own memory.
     binding.bind_ortvalue_input(given.name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
     binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(y))
+    if spec["workload"] == "decode":
+        bind_caches(binding, Step.of(spec), spec["fused"])
     names = {"run": made.run_with_iobinding, "binding": binding}
     return Call("run(binding)", names, [x], lambda: y)
 
@@ -75,6 +81,18 @@ def step_of(spec: dict[str, Any]) -> Call:
         binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
     names = {"run": made.run_with_iobinding, "binding": binding}
     return Call("run(binding)", names, arrays, lambda: speech.joined(results))
+
+
+def bind_caches(binding: Any, step: Step, fused: bool) -> None:
+    """Let a step read full caches; the fused operator writes them where they are."""
+    before, after = caches_of(step, fused=fused)
+    for i, both in enumerate(caches(step.past)):
+        for part, array in zip(("keys", "values"), both, strict=True):
+            old = np.ascontiguousarray(array[:before].transpose(1, 0, 2)[None])
+            new = old if fused else np.zeros((1, old.shape[1], after, old.shape[3]), np.float32)
+            value = onnxruntime.OrtValue.ortvalue_from_numpy
+            binding.bind_ortvalue_input(f"{part}.{i}", value(old))
+            binding.bind_ortvalue_output(f"new {part}.{i}", value(new))
 
 
 def compile_model(model: bytes, x: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:

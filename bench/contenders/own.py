@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 import fastgraph as fg
-from bench import speech
+from bench import decode_case, speech
+from bench.decode_case import Step
 from bench.encoder import Sentence, seeded_weights
 from bench.timing import Call
 from bench.workloads import Layers, add_inputs
-from examples import minilm, vad
+from examples import decoder, minilm, vad
 
 __all__ = ["allocations", "beside_busy", "build", "compile_model", "layers_graph"]
 
@@ -59,6 +60,8 @@ def add_graph(n: int = 16) -> fg.Graph:
 
 def build(spec: dict[str, Any]) -> Call:
     """A compiled model run by one of its methods."""
+    if spec["workload"] == "decode":
+        return _decode(Step.of(spec), spec["threads"])
     session = fg.Session("cpu", threads=spec["threads"])
     if spec["workload"] == "add":
         model = session.compile(add_graph())
@@ -86,6 +89,19 @@ def step_of(spec: dict[str, Any]) -> Call:
     given = dict(zip(speech.NAMES, arrays, strict=True))
     names = {"call": model.run, "inputs": given, "kept": kept}
     return Call("kept[:] = call(inputs)", names, arrays, lambda: speech.joined(kept))
+
+
+def _decode(step: Step, threads: int) -> Call:
+    made = decoder.Decoder(decode_case.seeded_weights(step.experts), threads=threads)
+    for i, both in enumerate(decode_case.caches(step.past)):
+        for part, array in zip(("keys", "values"), both, strict=True):
+            made.caches[f"{part}.{i}"].copy_from(array)
+    model = made.model(1)
+    ids, last, past = np.zeros(1, np.int64), np.zeros(1, np.int64), np.array(step.past)
+    given = {"ids": ids, "past": past, "last": last}
+    y = np.empty((1, decode_case.CHARACTERS), np.float32)
+    # The caches are handles, which the step feeds.
+    return Call("call()", {"call": model.bind(given, {"logits": y})}, [ids], lambda: y)
 
 
 def _call(model: fg.CompiledGraph, how: str) -> Call:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.contenders.torch_decode import Decoder
 from bench.contenders.torch_encoder import encoder_of
+from bench.decode_case import Step
 from bench.encoder import Sentence
 from bench.workloads import Layers
 
@@ -19,6 +21,8 @@ def module_and_input(spec: dict[str, Any]) -> tuple[torch.nn.Module, np.ndarray[
     if spec["workload"] == "encoder":
         sentence = Sentence.of(spec)
         return encoder_of(sentence), np.zeros((1, sentence.tokens), np.int64)
+    if spec["workload"] == "decode":
+        return Decoder(Step.of(spec), spec["how"] == "compiled").eval(), np.zeros(1, np.int64)
     layers = Layers.of(spec)
     return module_of(layers), np.zeros((layers.rows, layers.sizes[0]), np.float32)
 
