@@ -25,6 +25,8 @@ struct Conv {
   int64_t readable;                    // positions of which all elements may be read
   int64_t activation, bias, residual;  // as in enum MatmulParam
   int64_t m_step, p_step;              // a unit is so many channels and positions
+  int64_t staged;                      // positions that are brought together at a time, or 0
+  int64_t reach;                       // elements beyond its own that a position reads
 
   int64_t windows() const { return count[0] * count[1] * count[2]; }
 };
@@ -90,17 +92,15 @@ FG_INLINE void each_run(const Conv &c, int64_t p, int64_t end, F f) {
     f(p, p, end - p);
     return;
   }
+  int64_t o2 = p % row, o1 = p / row % rows, o0 = p / row / rows;
   while (p < end) {
-    const int64_t o2 = p % row, o1 = p / row % rows, o0 = p / row / rows;
-    if (o2 >= c.count[2]) {
-      p += row - o2;
-    } else if (o1 >= c.count[1]) {
-      p += (rows - o1) * row - o2;
-    } else {
+    if (o2 < c.count[2] && o1 < c.count[1]) {
       const int64_t run = at_most(c.count[2] - o2, end - p);
       f(p, (o0 * c.count[1] + o1) * c.count[2] + o2, run);
-      p += run;
     }
+    p += row - o2;
+    o2 = 0;
+    if (++o1 == rows) o1 = 0, o0++;
   }
 }
 
@@ -112,13 +112,34 @@ struct Stored {
   const float *residual;
 };
 
+// Runs between the ends of rows are short: a call of memcpy would cost as much as they do.
+FG_INLINE void copy_run(float *to, const float *from, int64_t n) {
+  int64_t i = 0;
+  for (; i + FG_VW <= n; i += FG_VW) vstore(to + i, vload(from + i));
+  if (i == n) return;
+  if (n >= FG_VW)  // once more what is there already
+    vstore(to + n - FG_VW, vload(from + n - FG_VW));
+  else
+    for (; i < n; i++) to[i] = from[i];
+}
+
 void store(const Conv &c, const Stored &s) {
   const int64_t windows = c.windows();
+  if (!s.residual) {
+    // The whole tile at once, what is dropped included.
+    if (c.activation != ACT_NONE)
+      FINISH[c.activation][0]({s.sums, s.width, s.rows, s.width, s.sums, nullptr, s.width});
+    each_run(c, s.p, s.end, [&](int64_t p, int64_t window, int64_t run) {
+      for (int64_t r = 0; r < s.rows; r++)
+        copy_run(s.y + r * windows + window, s.sums + r * s.width + (p - s.first), run);
+    });
+    return;
+  }
   const bool after = c.residual == RESIDUAL_AFTER;
   each_run(c, s.p, s.end, [&](int64_t p, int64_t window, int64_t run) {
     float *const sums = s.sums + (p - s.first);
-    const float *const residual = s.residual ? s.residual + window : nullptr;
-    if (c.residual == RESIDUAL_BEFORE)
+    const float *const residual = s.residual + window;
+    if (!after)
       for (int64_t r = 0; r < s.rows; r++)
         for (int64_t i = 0; i < run; i++) sums[r * s.width + i] += residual[r * windows + i];
     FINISH[c.activation][after](
@@ -131,6 +152,7 @@ struct ConvUnit {
   const float *x, *w, *bias, *residual;
   float *y;
   int64_t m, m_end, p, p_end;
+  int64_t channel, x_first, readable;  // of x: between channels, the position at x, as in Conv
 };
 
 void run_unit(const Conv &c, const int64_t *tap, const ConvUnit &u) {
@@ -142,16 +164,16 @@ void run_unit(const Conv &c, const int64_t *tap, const ConvUnit &u) {
     const int64_t rows = (u.m_end - m) / (tiles - i);
     const int64_t panels = rows <= WIDE_ROWS ? WIDE_PANELS[rows] : 1;
     ConvTile t = {};
-    t.ins = c.ins, t.taps = c.taps, t.channel = c.channel, t.tap = tap;
+    t.ins = c.ins, t.taps = c.taps, t.channel = u.channel, t.tap = tap;
     t.a = u.w + m * c.ins * c.taps, t.a_row = c.ins * c.taps;
     t.bias = u.bias ? u.bias + m : NO_BIAS;
     t.out = sums;
     for (int64_t p = u.p; p < u.p_end;) {
-      const bool wide = panels > 1 && p + panels * PANEL <= c.readable;
+      const bool wide = panels > 1 && p + panels * PANEL <= u.readable;
       const int64_t width = wide ? panels * PANEL : PANEL;
       // Where less is left than a tile reads, it begins earlier.
-      const int64_t first = at_most(p, c.readable - width), end = at_most(u.p_end, first + width);
-      t.x = u.x + first;
+      const int64_t first = at_most(p, u.readable - width), end = at_most(u.p_end, first + width);
+      t.x = u.x + (first - u.x_first);
       t.out_row = width;
       (wide ? CONV_WIDE[rows] : CONV_NARROW[rows])(t);
       store(c, {sums, width, rows, first, p, end, u.y + m * c.windows(),
@@ -159,6 +181,26 @@ void run_unit(const Conv &c, const int64_t *tap, const ConvUnit &u) {
       p = end;
     }
     m += rows;
+  }
+}
+
+// The same by way of `room`, where what some positions read of all channels lies close together:
+// far planes would each want an entry of the table of pages, over and over.
+void run_staged(const Conv &c, const int64_t *tap, const ConvUnit &u, float *room) {
+  ConvUnit part = u;
+  part.channel = c.staged + c.reach;
+  part.x = room;
+  for (int64_t p = u.p; p < u.p_end; p += c.staged) {
+    const int64_t some = at_most(part.channel, c.readable + c.reach - p);
+    for (int64_t i = 0; i < c.ins; i++) {
+      float *const to = room + i * part.channel;
+      memcpy(to, u.x + i * u.channel + p, (size_t)some * sizeof(float));
+      memset(to + some, 0, (size_t)(part.channel - some) * sizeof(float));
+    }
+    part.p = part.x_first = p;
+    part.p_end = at_most(u.p_end, p + c.staged);
+    part.readable = p + c.staged;
+    run_unit(c, tap, part);
   }
 }
 
@@ -180,21 +222,27 @@ FG_INLINE void each_unit(const Conv &c, const fg_call *call, F f) {
   }
 }
 
-// Operands: y, x or its planes, w, then bias and residual where there are any.
+// Operands: y, room of each part where there is any, x or its planes, w, bias, residual.
 void conv(const fg_call *call) {
   const Conv c = conv_of(call);
   const int64_t windows = c.windows();
+  void *const *const arg = call->args + (c.staged ? 2 : 1);
+  float *const room = (float *)call->args[1] + call->part * c.ins * (c.staged + c.reach);
   each_unit(c, call, [&](int64_t image, int64_t group, int64_t m, int64_t p) {
     const int64_t at = (image * c.groups + group) * c.outs * windows;
     ConvUnit u = {};
-    u.x = (const float *)call->args[1] + image * c.image + group * c.ins * c.channel;
-    u.w = (const float *)call->args[2] + group * c.outs * c.ins * c.taps;
-    if (c.bias) u.bias = (const float *)call->args[3] + group * c.outs;
-    if (c.residual) u.residual = (const float *)call->args[3 + c.bias] + at;
+    u.x = (const float *)arg[0] + image * c.image + group * c.ins * c.channel;
+    u.w = (const float *)arg[1] + group * c.outs * c.ins * c.taps;
+    if (c.bias) u.bias = (const float *)arg[2] + group * c.outs;
+    if (c.residual) u.residual = (const float *)arg[2 + c.bias] + at;
     u.y = (float *)call->args[0] + at;
     u.m = m, u.m_end = at_most(c.outs, m + c.m_step);
     u.p = p, u.p_end = at_most(c.span, p + c.p_step);
-    run_unit(c, call->params + CONV_WORDS, u);
+    u.channel = c.channel, u.readable = c.readable;
+    if (c.staged)
+      run_staged(c, call->params + CONV_WORDS, u, room);
+    else
+      run_unit(c, call->params + CONV_WORDS, u);
   });
 }
 

@@ -155,6 +155,7 @@ struct Block {
     return apply(l.functions[way * 3 + which], x);
   }
 
+  void run(int64_t phase);
   void lstm();
   void gru(bool gates_alone);
   void rnn();
@@ -287,6 +288,33 @@ void Block<T>::rnn() {
   }
 }
 
+template <typename T>
+void Block<T>::run(int64_t phase) {
+  const T *const x = before ? before + (way * l.batch + row) * l.hidden : nullptr;
+  const int64_t gates = gates_of(l);
+  if (l.kind == GRU && l.linear_before_reset) {
+    begin(0, 2);
+    clear(2);
+    if (x) multiply(x, 0, 3);
+    gru(false);
+  } else if (l.kind == GRU && phase == CANDIDATE) {
+    begin(2, 3);
+    if (x) multiply(o.reset + (way * l.batch + row) * l.hidden, 2, 3);
+    gru(false);
+  } else if (l.kind == GRU) {
+    begin(0, 2);
+    if (x) multiply(x, 0, 2);
+    gru(true);
+  } else {
+    begin(0, gates);
+    if (x) multiply(x, 0, gates);
+    if (l.kind == LSTM)
+      lstm();
+    else
+      rnn();
+  }
+}
+
 FG_INLINE int64_t length_of(const Layer &l, const void *lengths, int64_t row) {
   if (!lengths) return l.steps;
   const int64_t n =
@@ -294,44 +322,28 @@ FG_INLINE int64_t length_of(const Layer &l, const void *lengths, int64_t row) {
   return n < 0 || n > l.steps ? -1 : n;
 }
 
-// One step of one direction for rows [row, row + rows) and units of panels [begin, end).
+// One step of one direction for rows [row, end) and some panels of units. A panel's weights stay in
+// a near cache while the rows pass by.
 template <typename T>
-void run_step(const Layer &l, const Operands<T> &o, int64_t way, int64_t step, int64_t row,
-              int64_t rows, Slice panels, int64_t phase) {
-  int64_t time[TILE_ROWS];
+void run_step(const Layer &l, const Operands<T> &o, int64_t way, int64_t step, Slice rows,
+              Slice panels, int64_t phase) {
   const bool back = way == 1 || l.reverse;
-  for (int64_t r = 0; r < rows; r++) {
-    const int64_t length = length_of(l, o.lengths, row + r);
-    time[r] = step >= length ? -1 : back ? length - 1 - step : step;
-  }
   // The last step writes y_h, those before it by turns.
   const bool even = (l.steps - 1 - step) % 2 == 0;
-  const T *before = step == 0 ? o.initial_h : even ? o.other : o.y_h;
-  const int64_t first = (way * l.batch + row) * l.hidden;
+  Block<T> b(l, o);
+  int64_t time[TILE_ROWS];
+  b.way = way, b.step = step, b.time = time;
+  b.before = step == 0 ? o.initial_h : even ? o.other : o.y_h;
+  b.after = even ? o.y_h : o.other;
   for (int64_t panel = panels.begin; panel < panels.end; panel++) {
-    Block<T> b(l, o);
-    b.way = way, b.step = step, b.unit = panel * PANEL, b.row = row, b.rows = rows, b.time = time;
-    b.before = before, b.after = even ? o.y_h : o.other;
-    if (l.kind == GRU && phase == CANDIDATE) {
-      b.begin(2, 3);
-      if (before) b.multiply(o.reset + first, 2, 3);
-      b.gru(false);
-    } else if (l.kind == GRU && !l.linear_before_reset) {
-      b.begin(0, 2);
-      if (before) b.multiply(before + first, 0, 2);
-      b.gru(true);
-    } else if (l.kind == GRU) {
-      b.begin(0, 2);
-      b.clear(2);
-      if (before) b.multiply(before + first, 0, 3);
-      b.gru(false);
-    } else {
-      b.begin(0, gates_of(l));
-      if (before) b.multiply(before + first, 0, gates_of(l));
-      if (l.kind == LSTM)
-        b.lstm();
-      else
-        b.rnn();
+    b.unit = panel * PANEL;
+    for (b.row = rows.begin; b.row < rows.end; b.row += b.rows) {
+      b.rows = at_most(TILE_ROWS, rows.end - b.row);
+      for (int64_t r = 0; r < b.rows; r++) {
+        const int64_t length = length_of(l, o.lengths, b.row + r);
+        time[r] = step >= length ? -1 : back ? length - 1 - step : step;
+      }
+      b.run(phase);
     }
   }
 }
@@ -344,27 +356,25 @@ void recurrence(const fg_call *call) {
   if (call->part == 0 && l.first == 0 && l.phase != CANDIDATE)
     for (int64_t row = 0; row < l.batch; row++)
       if (length_of(l, o.lengths, row) < 0) fg_fault(call);
-  const bool twice = l.kind == GRU && !l.linear_before_reset;
   if (l.by_units) {
     const Slice mine = fg_slice(l.ways * panels, call->part, call->nparts);
     for (int64_t at = mine.begin; at < mine.end;) {
       const int64_t way = at / panels, end = at_most(mine.end, (way + 1) * panels);
-      for (int64_t row = 0; row < l.batch; row += TILE_ROWS)
-        run_step(l, o, way, l.first, row, at_most(TILE_ROWS, l.batch - row),
-                 {at - way * panels, end - way * panels}, l.phase);
+      const Slice some = {at - way * panels, end - way * panels};
+      run_step(l, o, way, l.first, {0, l.batch}, some, l.phase);
       at = end;
     }
     return;
   }
+  const bool twice = l.kind == GRU && !l.linear_before_reset;
   const int64_t blocks = (l.batch + l.row_step - 1) / l.row_step;
   const Slice mine = fg_slice(l.ways * blocks, call->part, call->nparts);
   for (int64_t at = mine.begin; at < mine.end; at++) {
-    const int64_t way = at / blocks, begin = at % blocks * l.row_step;
-    const int64_t end = at_most(l.batch, begin + l.row_step);
+    const int64_t begin = at % blocks * l.row_step;
+    const Slice rows = {begin, at_most(l.batch, begin + l.row_step)};
     for (int64_t step = l.first; step < l.last; step++)
-      for (int64_t row = begin; row < end; row += TILE_ROWS)
-        for (int64_t phase = twice ? GATES : WHOLE; phase <= (twice ? CANDIDATE : WHOLE); phase++)
-          run_step(l, o, way, step, row, at_most(TILE_ROWS, end - row), {0, panels}, phase);
+      for (int64_t phase = twice ? GATES : WHOLE; phase <= (twice ? CANDIDATE : WHOLE); phase++)
+        run_step(l, o, at / blocks, step, rows, {0, panels}, phase);
   }
 }
 

@@ -27,6 +27,10 @@ WIDEST, PANEL = 64, 16
 ROW_STEP = 12
 # Elements of x that a unit reads over and over stay in a second-level cache.
 NEAR_ELEMENTS = 49152
+# Channels in and out from which on x is brought together, planes that are far, and how much of it.
+STAGED_INS, STAGED_OUTS = 16, 24
+FAR_BYTES = 2048
+STAGED_FLOATS = 32768
 # One core, operands in a cache; measured, and used for parts and the cost alone.
 FLOPS_PER_NS = 80.0
 DOUBLE_FLOPS_PER_NS = 8.0
@@ -75,6 +79,14 @@ class Walk:
         return same and not any(self.windows.begins) and self.span >= PANEL
 
     @property
+    def reach(self) -> int:
+        """How far from its first element a window's last one is, in one plane."""
+        steps = row_major(self.extents)
+        far = zip(self.windows.spans, self.windows.strides, strict=True)
+        last = filled(tuple((span - 1) // step for span, step in far), 0)
+        return sum(at * step for at, step in zip(last, steps, strict=True))
+
+    @property
     def taps(self) -> list[int]:
         """Where the first position's elements of a window are."""
         w, steps = self.windows, row_major(self.extents)
@@ -110,14 +122,16 @@ def lower_conv(node: Node, target: Target) -> list[Call | Alias]:
     group, outs, ins = attrs["group"], w.shape[0] // attrs["group"], w.shape[1]
     taps = walk.taps
     nbytes = sum(value.nbytes for value in (y, *node.inputs))
-    cost_ns = cost_of(images * group * ceil(span / PANEL), outs, ins * len(taps), x) + memory_ns(
-        nbytes
-    )
-    near = max(NEAR_ELEMENTS // max(ins * prod(walk.phases), 1) // WIDEST, 1) * WIDEST
+    cost_ns = cost_of(images * group * ceil(span / PANEL), outs, ins * len(taps), x)
+    cost_ns += memory_ns(nbytes)
+    staged = staged_positions(walk, channel, outs, ins) if x.dtype != FLOAT64 else 0
+    near = staged or max(NEAR_ELEMENTS // max(ins * prod(walk.phases), 1) // WIDEST, 1) * WIDEST
     most = images * group * ceil(span / WIDEST) * ceil(outs / ROW_STEP)
     parts = choose_parts(cost_ns, target.threads, most)
     p_step, m_step = steps_of(parts, images * group, span, near, outs)
-    units = images * group * ceil(span / p_step) * ceil(outs / m_step)
+    parts = min(parts, images * group * ceil(span / p_step) * ceil(outs / m_step))
+    staged = min(staged, p_step)
+    rooms = [Temp(4 * parts * ins * (staged + walk.reach), "positions")] if staged else []
 
     extras = [node.inputs[attrs[name]] for name in ("bias", "residual") if attrs[name] is not None]
     place = Residual.none
@@ -126,14 +140,28 @@ def lower_conv(node: Node, target: Target) -> list[Call | Alias]:
     activation = Activation[attrs["activation"] or "none"]
     words = [images, group, outs, ins, len(taps), *walk.counts, *walk.extents[1:]]
     words += [channels * channel, channel, span, readable, int(activation)]
-    words += [int(attrs["bias"] is not None), int(place), m_step, p_step, *taps]
+    words += [int(attrs["bias"] is not None), int(place), m_step, p_step, staged, walk.reach]
     kind = kernel_kind(node, x, ("f32", "f64"))
     flops = 2 * y.size * ins * len(taps)
     calls.append(
-        Call(f"conv_{kind}", (y,), (source, w, *extras), words, min(parts, units), cost_ns,
+        Call(f"conv_{kind}", (y, *rooms), (source, w, *extras), [*words, *taps], parts, cost_ns,
              flops=flops, nbytes=nbytes)
     )  # fmt: skip
     return calls
+
+
+def staged_positions(walk: Walk, channel: int, outs: int, ins: int) -> int:
+    """Return how many positions are brought together at a time; 0 where planes are near enough.
+
+    Rows of a tile read one place of each channel, and each far plane wants a page of its own.
+    """
+    rereads = outs >= STAGED_OUTS and ins >= STAGED_INS and 4 * channel >= FAR_BYTES
+    if not rereads or prod(walk.phases) > 1:
+        return 0
+    fitting = (STAGED_FLOATS // ins - walk.reach) // WIDEST
+    # What a stage reads beyond its own positions is copied again by the next one.
+    least = ceil(walk.reach / WIDEST)
+    return min(max(fitting, least, 1), ceil(walk.span / WIDEST)) * WIDEST
 
 
 def lay_out(x: Value, planes: Temp, walk: Walk, target: Target) -> Call:

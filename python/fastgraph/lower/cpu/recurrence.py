@@ -26,7 +26,7 @@ WHOLE, PHASES = 0, (1, 2)
 MOST_CALLS = 256
 # Signals are looked for between calls.
 LONGEST_CALL_NS = 5e6
-# Rows of a unit of several steps: whole tiles of every kernel.
+# Rows of a unit of several steps are a multiple of it: whole tiles of every kernel.
 ROW_STEP = 12
 
 FLOPS_PER_NS = 60.0
@@ -58,7 +58,9 @@ def lower_recurrence(node: Node, target: Target) -> list[Call | Alias]:
     parts = choose_parts(step_ns, target.threads, ways * ceil(hidden / PANEL)) if apart else 1
     apart = parts > 1 or steps == 1
     twice = attrs["kind"] == "gru" and not attrs["linear_before_reset"]
-    blocks = ways * ceil(batch / ROW_STEP)
+    # Rows that are done together share the weights that they stream.
+    row_step = ceil(batch / target.threads / ROW_STEP) * ROW_STEP
+    blocks = ways * ceil(batch / row_step)
     each = 1 if apart else max(1, min(steps, int(LONGEST_CALL_NS * blocks / step_ns)))
     if not apart:
         parts = choose_parts(step_ns * each, target.threads, blocks)
@@ -73,7 +75,7 @@ def lower_recurrence(node: Node, target: Target) -> list[Call | Alias]:
         last = min(first + each, steps)
         for phase in PHASES if twice and apart else (WHOLE,):
             words = [KINDS[attrs["kind"]], steps, batch, hidden, ways, first, last, phase]
-            words += [*option_words(node), int(apart), ROW_STEP]
+            words += [*option_words(node), int(apart), row_step]
             # Where a step goes on, it reads the state that the one before it left.
             again = () if first == 0 and phase != PHASES[1] else outs[1:]
             share = (last - first) / (2 if phase else 1)
