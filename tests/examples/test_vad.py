@@ -22,7 +22,12 @@ needs_model = pytest.mark.skipif(
 VARIANTS = {
     "silero_vad_16k_sequence.onnx": {"h": "hn", "c": "cn"},
     "silero_vad_openvino_16k.onnx": {"state": "stateN"},
+    # Conditionals on shapes, which are known, and in the last one on the rate, which a run tells.
+    "silero_vad_16k_op15.onnx": {"state": "stateN"},
+    "silero_vad_half.onnx": {"state": "stateN"},
+    "silero_vad_op18_ifless.onnx": {"state": "stateN"},
 }
+RATED = ("silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx")
 
 
 def sound(seconds: float = 1.5) -> np.ndarray:
@@ -33,18 +38,25 @@ def sound(seconds: float = 1.5) -> np.ndarray:
 
 def model_of(name: str, device: str, **options) -> fg.CompiledGraph:
     """The variant for single steps of one stream."""
-    dims = {"sequence_length": 1} if "sequence" in name else {}
-    return fg.load(vad.model_file(name), device=device, dims=dims, **options)
+    shapes = {"input": (1, vad.CONTEXT + vad.CHUNK)}
+    shapes |= {state: (2, 1, 128) if state == "state" else vad.STATE for state in VARIANTS[name]}
+    if name in RATED:
+        shapes["sr"] = ()
+    return fg.load(vad.model_file(name), device=device, shapes=shapes, **options)
 
 
 @needs_model
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_each_step_equals_onnxruntime(name, threads):
-    peer = pytest.importorskip("onnxruntime").InferenceSession(str(vad.model_file(name)))
+    peer = pytest.importorskip("onnxruntime")
+    quiet = peer.SessionOptions()
+    quiet.log_severity_level = 3
+    peer = peer.InferenceSession(str(vad.model_file(name)), quiet)
     model = model_of(name, "cpu", threads=threads)
     outputs = [info.name for info in model.outputs]
     given = {info.name: np.zeros(info.shape, info.dtype) for info in model.inputs}
+    given |= {"sr": np.array(vad.RATE)} if name in RATED else {}
     ours, theirs = dict(given), dict(given)
     told = []
     for frame in vad.frames(sound()):
