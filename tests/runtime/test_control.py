@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -229,6 +231,49 @@ def test_clones_run_side_by_side():
     assert model.run({"x0": np.int64(5)})[0] == 10
     assert other.run({"x0": np.int64(7)})[0] == 21
     assert model.run({"x0": np.int64(5)})[0] == 10
+
+
+def test_a_state_that_turns_and_choices_make():
+    """Read by a loop and by a branch, and fed with what either gives."""
+
+    def both(state, n):
+        added = ops.while_loop(lambda i, s: i < n, lambda i, s: (i + 1, s + 1), n * 0, state)[1]
+        return added, ops.cond(n > 1, lambda: state * 2, lambda: state - 1)
+
+    graph = built(both, np.ones(4, "f4"), np.int32(0))
+    for output, step in ((0, lambda s, n: s + n), (1, lambda s, n: s * 2 if n > 1 else s - 1)):
+        model = compiled(graph)
+        state = 3
+        model.bind_handle("x0", np.full(4, state, "f4"))
+        model.set_gpu_handle_feed("x0", output)
+        for n in (0, 3, 1, 2):
+            added, chosen = model.run({"x1": np.int32(n)})
+            assert added.tolist() == [state + n] * 4
+            assert chosen.tolist() == [state * 2 if n > 1 else state - 1] * 4
+            state = step(state, n)
+            assert model.read_handle("x0").tolist() == [state] * 4
+        model.close()
+
+
+@pytest.mark.host
+def test_a_loop_without_end_can_be_interrupted():
+    def endless(x):
+        return ops.while_loop(lambda y: ops.sum(y) > 0, lambda y: ops.maximum(y * 0.5, 1), x)
+
+    model = compiled(built(endless, np.ones(3, "f4")))
+
+    def ring(*args):
+        raise TimeoutError("rung")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(TimeoutError, match="rung"):
+            model.run({"x0": np.ones(3, "f4")})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert model.run({"x0": np.zeros(3, "f4")})[0].tolist() == [0] * 3
 
 
 def test_inside_another_graph(device):
