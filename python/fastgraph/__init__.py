@@ -35,6 +35,7 @@ from fastgraph.errors import (
     UnsupportedError,
 )
 from fastgraph.ir import Graph, Value, ops
+from fastgraph.ir.dims import dim
 from fastgraph.onnx.compiled import load
 from fastgraph.runtime.buckets import BucketedCompileCache, power_of_two_ladder
 from fastgraph.runtime.compile_cache import CompileCache
@@ -88,6 +89,7 @@ __all__ = [
     "Step",
     "UnsupportedError",
     "Value",
+    "dim",
     "interop",
     "ir",
     "load",

@@ -3,13 +3,7 @@ from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.runner cimport Runner
-
-
-cdef struct input_slot:
-    int type_num
-    int n_dims
-    Py_ssize_t nbytes
-    size_t first_dim             # in Engine.dims
+from fastgraph._core.staging cimport Active, input_slot
 
 
 cdef struct output_slot:
@@ -34,6 +28,7 @@ cdef class Engine:
     cdef vector[Py_ssize_t] dims
     cdef Py_ssize_t n_inputs
     cdef Py_ssize_t n_scalars
+    cdef Active active                        # None where no extent is set
     cdef bint ready
     cdef readonly bint closed
     cdef uint64_t generation

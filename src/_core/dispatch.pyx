@@ -9,13 +9,14 @@ from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport uintptr_t
-from libc.string cimport memcpy
 
 from fastgraph._core.buffer cimport Buffer, Bytes_create
 from fastgraph._core.counters cimport ENGINES, counters_add
 from fastgraph._core.feeds cimport Feed
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
+from fastgraph._core.staging cimport (
+    Active, Active_copy, Active_part, Active_stage, fresh_output, input_slot, stage)
 from fastgraph._core.checks import as_checked, describe, scalar_value
 from fastgraph.errors import GraphError, InputError
 
@@ -49,10 +50,11 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
             value = self._on_device(self.input_specs[i][0], value, self.runner.stream())
             if isinstance(value, Buffer):
                 return place_buffer(self, i, value)
+        if Active_stage(self.active, self.runner, i, slot, wanted, self.input_specs[i], value):
+            return 0
         array = as_checked(self.input_specs[i], value)
         if not PyArray_ISCARRAY_RO(array) or array is not value:
-            stage(self, i, array)
-            return 0
+            return stage(self.runner, i, slot, wanted, array)
     return self.runner.take(i, cnp.PyArray_DATA(array))
 
 
@@ -63,21 +65,6 @@ cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
         raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {buffer!r}; nothing is "
                          "cast or broadcast")
     return self.runner.take_block(i, buffer.block, buffer.offset)
-
-
-cdef int stage(Engine self, Py_ssize_t i, cnp.ndarray array) except -1:
-    cdef input_slot *slot = &self.slots[i]
-    cdef cnp.ndarray home
-    cdef void *staging = self.runner.staging(i)
-    if PyArray_ISCARRAY_RO(array):
-        # Without giving up the GIL, which PyArray_CopyInto does: see place_sequence.
-        memcpy(staging, cnp.PyArray_DATA(array), slot.nbytes)
-        return self.runner.take_staged(i)
-    home = cnp.PyArray_SimpleNewFromData(
-        slot.n_dims, <cnp.npy_intp *> (self.dims.data() + slot.first_dim), slot.type_num, staging)
-    if cnp.PyArray_CopyInto(home, array) < 0:
-        return -1
-    return self.runner.take_staged(i)
 
 
 cdef int place_list(Engine self, list inputs) except -1:
@@ -110,7 +97,8 @@ cdef str no_handle(Engine self, Py_ssize_t i):
 
 cdef int place_sequence(Engine self, object inputs) except -1:
     cdef Py_ssize_t i
-    cdef bint plain = PyList_CheckExact(inputs) and not self.runner.release_gil
+    cdef bint plain = (PyList_CheckExact(inputs) and not self.runner.release_gil
+                       and self.active is None)
     if not plain:
         if isinstance(inputs, (str, bytes, dict)) or not hasattr(inputs, "__iter__"):
             raise InputError(
@@ -404,6 +392,22 @@ cdef class Engine:
             self.views = tuple(views)
             self.offsets = tuple(offsets)
 
+    def _switch(self, executable, list places not None):
+        """Run another program from now on, in the same memory; the caller holds the lock.
+
+        executable: of a record whose first memories are those of the model's own program; places:
+        (memory, block) for the others.
+        """
+        self.runner.switch(executable, places)
+
+    def _set_active(self, Active active, bint feeds):
+        """Say which parts of inputs and outputs runs read and write; the caller holds the lock.
+
+        active: None for all; feeds: there are some, which may copy other parts from now on.
+        """
+        self.active = active
+        self.dirty = self.dirty or feeds
+
     def close(self):
         """Give up the arena and the executable; waits for a run. May be called again.
 
@@ -598,7 +602,7 @@ cdef class Engine:
             else:
                 for i in range(len(places)):
                     if not isinstance(places[i], Buffer):
-                        np.copyto(places[i], self.views[i], casting="no")
+                        Active_copy(self.active, i, places[i], self.views[i])
         finally:
             Engine_end(self)
         if not wait:
@@ -634,7 +638,10 @@ cdef class Engine:
             place_mapping(self, inputs)
             Engine_finish(self, True)
             arrays = fresh_outputs(self)
-            self.runner.copy_output(output, buffer.block, buffer.offset)
+            if Active_part(self.active, output) is None:
+                self.runner.copy_output(output, buffer.block, buffer.offset)
+            else:
+                Active_copy(self.active, output, np.asarray(buffer), self.views[output])
             return arrays[output]
         finally:
             Engine_end(self)
@@ -708,13 +715,6 @@ cdef bint place_outputs(Engine self, list places) except -1:
 
 
 cdef list fresh_outputs(Engine self):
-    cdef list arrays = []
-    cdef cnp.ndarray array
     cdef Py_ssize_t i
-    for i in range(len(self.views)):
-        array = <cnp.ndarray> self.views[i]
-        array = cnp.PyArray_EMPTY(
-            cnp.PyArray_NDIM(array), cnp.PyArray_DIMS(array), cnp.PyArray_TYPE(array), 0)
-        memcpy(cnp.PyArray_DATA(array), self.results[i].home, self.results[i].nbytes)
-        arrays.append(array)
-    return arrays
+    return [fresh_output(self.active, i, <cnp.ndarray> self.views[i], self.results[i].home,
+                         self.results[i].nbytes) for i in range(len(self.views))]

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.record cimport RecordNode
+from fastgraph._core.sizes cimport SizeTable
 from fastgraph._core.types cimport fg_kernel
 
 
@@ -40,6 +41,19 @@ cdef extern from "branches.hpp" namespace "fastgraph" nogil:
         uint32_t width()
 
 
+# What of a program follows the extents: a word of `params`, an operand's offset, a node's parts.
+cdef enum sized_what:
+    WORD
+    OFFSET
+    PARTS
+
+
+cdef struct sized:
+    sized_what what
+    size_t at
+    int64_t number                       # of the step of the table that computes it
+
+
 cdef class HostProgram:
     cdef vector[host_node] nodes
     cdef vector[host_operand] operands       # of all entries, one after another
@@ -54,10 +68,14 @@ cdef class HostProgram:
     cdef list flat                           # the record node of each entry
     cdef bint has_control                    # jumps or Python: only a `Walker` knows them
     cdef BranchPlan plan
+    cdef SizeTable sizes                 # None where nothing follows extents
+    cdef vector[sized] follows
 
     cdef int emit(self, RecordNode node, Py_ssize_t top) except -1
     cdef Py_ssize_t append(self, RecordNode node, Py_ssize_t top, host_control control) except -1
     cdef int stream_call(self, size_t entry, size_t param) except -1
+    cdef int follow(self, sized_what what, size_t at, size) except -1
+    cdef int follow_parts(self, RecordNode node, size_t entry) except -1
     cdef int add_units(self, nodes, list last, list given, Py_ssize_t top) except -1
 
     cdef readonly object record

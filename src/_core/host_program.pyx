@@ -3,14 +3,17 @@
 
 from operator import index as as_word
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.counters cimport PROGRAMS, counters_add
 from fastgraph._core.isa cimport isa_lookup
 from fastgraph._core.record cimport Operand, RecordNode
+from fastgraph._core.sizes cimport SizeTable
 from fastgraph._core.types cimport (
     FG_NATIVE_ARGS, FG_NATIVE_COUNT, FG_NATIVE_POINTER, FG_NATIVE_VALUE)
+
+from fastgraph._core.sizes import ActiveSize, form_of
 
 cdef double SLOW_NS = 50_000.0
 
@@ -23,6 +26,8 @@ cdef class HostProgram:
     record : Record
     isa : str
         The instruction set whose kernels are used.
+    dims : tuple of (str, int), optional
+        Name and upper bound of each dimension that sizes in the record follow.
 
     Raises
     ------
@@ -37,11 +42,12 @@ cdef class HostProgram:
     def __dealloc__(self):
         counters_add(PROGRAMS, -1)
 
-    def __init__(self, record, str isa not None):
+    def __init__(self, record, str isa not None, tuple dims=None):
         if self.record is not None:
             raise TypeError("a program is made once")
         self.record = record
         self.isa = isa
+        self.sizes = None if dims is None else SizeTable(dims)
         self.flat = []
         self.add_units(record.nodes, None, [], -1)
         self.first.push_back(<uint32_t> self.nodes.size())
@@ -53,6 +59,46 @@ cdef class HostProgram:
         for i in range(<Py_ssize_t> self.nodes.size() - 1, 0, -1):
             if self.nodes[i - 1].natives:
                 self.nodes[i - 1].natives += self.nodes[i].natives
+
+    def set_extents(self, tuple actual not None):
+        """Let sizes follow these extents, one for each of `dims`; no run is under way."""
+        cdef size_t i
+        cdef int64_t value
+        cdef sized place
+        self.sizes.evaluate(actual)
+        for i in range(self.follows.size()):
+            place = self.follows[i]
+            value = self.sizes.values[place.number]
+            if place.what == WORD:
+                self.params[place.at] = value
+            elif place.what == OFFSET:
+                self.operands[place.at].offset = <uint64_t> value
+            else:
+                self.nodes[place.at].parts = <uint32_t> value
+
+    cdef int follow(self, sized_what what, size_t at, size) except -1:
+        """Note what of the program follows extents."""
+        cdef sized place
+        if self.sizes is None:
+            return 0
+        place.what = what
+        place.at = at
+        place.number = self.sizes.add_form(form_of(size))
+        self.follows.push_back(place)
+        return 0
+
+    cdef int follow_parts(self, RecordNode node, size_t entry) except -1:
+        """A call that gives less has fewer parts, and none where it gives nothing."""
+        cdef Operand operand
+        if self.sizes is None:
+            return 0
+        for operand in node.operands:
+            if operand.writes:
+                if isinstance(operand.nbytes, ActiveSize) and int(operand.nbytes):
+                    self.follow(PARTS, entry, -(-node.parts * operand.nbytes
+                                                // int(operand.nbytes)))
+                return 0
+        return 0
 
     cdef int add_units(self, nodes, list last, list given, Py_ssize_t top) except -1:
         """Append the entries of record nodes, and to `plan` what each of them waits for.
@@ -163,10 +209,16 @@ cdef class HostProgram:
         for operand in node.operands:
             where.memory = operand.memory
             where.offset = operand.offset
+            if type(operand.offset) is not int and isinstance(operand.offset, ActiveSize):
+                self.follow(OFFSET, self.operands.size(), operand.offset)
             self.operands.push_back(where)
         self.first_param.push_back(self.params.size())
         for word in node.params:
+            if type(word) is not int and isinstance(word, ActiveSize):
+                self.follow(WORD, self.params.size(), word)
             self.params.push_back(word if type(word) is int else as_word(word))
+        if control == CALL:
+            self.follow_parts(node, self.nodes.size())
         self.nodes.push_back(entry)
         self.node_ids.push_back(top)
         self.flat.append(node)

@@ -47,6 +47,7 @@ cdef class HostRunner(Runner):
     cdef list places                     # by output: the Block that it lies in by default
     cdef list copied                     # the feeds that copy
     cdef list located                    # those at rows that a run tells
+    cdef size_t shared                   # memories that all executables have in common
 
     cdef int start(self, bint settle) except -1:
         return 0
@@ -169,6 +170,25 @@ cdef class HostRunner(Runner):
         self.graph.owners = owners
         return 0
 
+    cdef int switch(self, object executable, list places) except -1:
+        cdef HostGraph other = executable
+        cdef Block block
+        cdef size_t i, memory
+        cdef list owners = list(other.owners)
+        # All but the arena, which each has of its own.
+        for i in range(1, self.shared):
+            other.bases[i] = self.graph.bases[i]
+            owners[<Py_ssize_t> i] = self.graph.owners[<Py_ssize_t> i]
+        for memory, block in places:
+            other.bases[memory] = <void *> block.ptr
+            owners[<Py_ssize_t> memory] = block
+        other.owners = owners
+        other.lock = self.lock           # nobody else has run it yet, or it is this one already
+        self.graph = other
+        self.executable = other
+        self.release_gil = other.release_gil
+        return 0
+
 
 cdef bint meets(const vector[host_span] &spans, uintptr_t at, Py_ssize_t nbytes) noexcept:
     cdef size_t i
@@ -218,6 +238,7 @@ def host_runner(HostGraph graph not None, Block arena not None, list inputs not 
     self.graph = graph
     self.executable = graph
     self.lock = graph.lock
+    self.shared = graph.bases.size()
     self.arena = self.outputs = arena
     self.arena_start = arena.ptr
     self.arena_stop = arena.ptr + <uintptr_t> arena.nbytes

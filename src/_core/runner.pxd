@@ -52,4 +52,6 @@ cdef class Runner:
     # These are all feeds, and by input its handle or None: (Block, offset, bytes, bool: others
     # may write there). All or nothing.
     cdef int connect(self, list feeds, list handles) except -1
+    # Run another executable from now on, whose first memories are bound as those of this one.
+    cdef int switch(self, object executable, list places) except -1
     cdef int close(self) except -1

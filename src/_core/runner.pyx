@@ -83,5 +83,8 @@ cdef class Runner:
     cdef int connect(self, list feeds, list handles) except -1:
         raise NotImplementedError
 
+    cdef int switch(self, object executable, list places) except -1:
+        raise NotImplementedError
+
     cdef int close(self) except -1:
         return 0

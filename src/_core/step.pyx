@@ -12,6 +12,7 @@ from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.dispatch cimport (
     Engine, Engine_begin, Engine_end, Engine_finish, Engine_place_handle, Engine_place_scalars)
 from fastgraph._core.runner cimport Runner
+from fastgraph._core.staging cimport Active_copy, Active_part
 
 from fastgraph._core.checks import check_disjoint, dense
 from fastgraph.errors import GraphError, InputError
@@ -53,6 +54,7 @@ cdef class Step:
     cdef object stream
     cdef list in_buffers                 # on the device, else None
     cdef list out_buffers
+    cdef list out_arrays                 # of the host, else None
     cdef vector[bound] ins
     cdef vector[bound] outs
 
@@ -107,8 +109,12 @@ cdef class Step:
                     runner.give_block(i, buffer.block, buffer.offset)
             Engine_finish(engine, not ahead)
             for i in range(<Py_ssize_t> self.outs.size()):
-                if self.outs[i].late:
+                if not self.outs[i].late:
+                    continue
+                if Active_part(engine.active, i) is None:
                     memmove(self.outs[i].address, engine.results[i].home, engine.results[i].nbytes)
+                else:
+                    Active_copy(engine.active, i, self.out_arrays[i], engine.views[i])
         finally:
             runner.home()
             Engine_end(engine)
@@ -139,6 +145,7 @@ def bind(Engine engine not None, inputs, outputs, stream):
     self.keep = []
     self.in_buffers = []
     self.out_buffers = []
+    self.out_arrays = []
     taken = []
     place.late = False
     for spec in engine.input_specs:
@@ -176,6 +183,7 @@ def bind(Engine engine not None, inputs, outputs, stream):
                     f"output {spec[0]!r}: a step on a stream does not wait, so it cannot copy to a "
                     "NumPy array; give memory of create_buffer or create_host_buffer")
         self.out_buffers.append(array if isinstance(array, Buffer) else None)
+        self.out_arrays.append(None if isinstance(array, Buffer) else array)
         self.outs.push_back(place)
     hosted = [(name, array) for name, array in written if not isinstance(array, Buffer)]
     check_disjoint([array for _, array in hosted], [name for name, _ in hosted])

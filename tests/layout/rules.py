@@ -19,7 +19,7 @@ from tests.layout.sources import (
 # A module of the core imports only rooms of a lower number, and names to its left in its own.
 ROOMS = (
     ("types", "counters", "isa", "driver_base", "driver", "blas"),
-    ("codes", "key", "keys", "order", "arena", "record", "checks"),
+    ("codes", "sizes", "key", "keys", "order", "arena", "record", "checks"),
     (
         *("buffer", "dlpack", "pool", "waiting", "stream", "device_memory"),
         *("cuda_module", "cuda_work"),
@@ -32,7 +32,7 @@ ROOMS = (
     ),
     (
         *("feeds", "runner", "host_runner", "cuda_resident", "cuda_runner"),
-        *("dispatch", "raw", "step", "shelf", "lanes"),
+        *("staging", "dispatch", "raw", "step", "shelf", "lanes"),
     ),
 )
 CORE_ORDER = tuple(chain.from_iterable(ROOMS))

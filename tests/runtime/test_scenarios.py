@@ -21,7 +21,6 @@ f4 = np.float32
 TO_COME = {
     "resizing": "ops.resize",
     "block-quantised weights": "ops.dequantize",
-    "active extents": "CompiledGraph.set_active_extent",
     "pipelines": "CompiledGraph.run_pipelined",
 }
 

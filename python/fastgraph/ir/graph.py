@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fastgraph.errors import GraphError
+from fastgraph.ir.dims import leading
 from fastgraph.ir.literals import array_of, frozen, scalar_array
 from fastgraph.ir.opdef import OPS
 from fastgraph.ir.types import Spec, check_dtype, check_shape, check_size
@@ -68,6 +69,8 @@ class Graph:
         self.scalars: list[Value] = []
         self.outputs: list[tuple[str, Value]] = []
         self.fixed: dict[str, str] = {}
+        # Whether sizes in it are to be followed, and equal only what follows the same dimensions.
+        self.sized = False
         self._by_name: dict[str, Node] = {}
         self._counts: dict[str, int] = {}
         self._next_name: str | None = None
@@ -144,6 +147,8 @@ class Graph:
         <Value x: float32[2, 3]>
         """
         value = self._declare("input", name, shape, dtype, {})
+        if self._around is None:  # What a body takes is of the size of what it is given.
+            value.shape = leading(value.shape)
         self.inputs.append(value)
         return value
 
@@ -444,6 +449,7 @@ class Graph:
             values.update(zip(node.outputs, twin.outputs, strict=True))
         other.outputs = [(name, values[value]) for name, value in self.outputs]
         other.fixed = dict(self.fixed)
+        other.sized = self.sized
         other._counts = dict(self._counts)
         return other
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastgraph._core.sizes import Size
 from fastgraph.errors import GraphError, UnsupportedError
 
 # NumPy has no bfloat16 of its own: without this package all other dtypes work.
@@ -51,6 +52,7 @@ __all__ = [
     "is_half",
     "is_integer",
     "result_dtype",
+    "whole",
 ]
 
 Shape = tuple[int, ...]
@@ -144,6 +146,11 @@ def dtype_names() -> str:
     return ", ".join(dtype.name for dtype in SUPPORTED)
 
 
+def whole(entry: Any) -> int:
+    """Return `entry` as an int; a size that follows a dimension stays one. Else TypeError."""
+    return entry if isinstance(entry, Size) else operator.index(entry)
+
+
 def check_shape(shape: Any, what: str, dtype: DType = FLOAT32) -> Shape:
     """Return `shape` as a tuple of ints; GraphError naming `what` if it is unusable."""
     if isinstance(shape, str | bytes):
@@ -157,7 +164,7 @@ def check_shape(shape: Any, what: str, dtype: DType = FLOAT32) -> Shape:
         try:
             if isinstance(entry, bool | np.bool_):
                 raise TypeError
-            dim = operator.index(entry)
+            dim = whole(entry)
         except TypeError:
             raise GraphError(
                 f"{what}: shape {tuple(entries)!r} has {entry!r} at axis {axis}; every dimension "
@@ -218,7 +225,11 @@ def broadcast(shapes: Sequence[Shape], what: str) -> Shape:
     dims = [1] * rank
     for shape in shapes:
         for axis, dim in enumerate(shape, rank - len(shape)):
-            if dim == dims[axis] or dim == 1:
+            if dim == dims[axis]:
+                if not isinstance(dims[axis], Size):  # One that follows a dimension tells more.
+                    dims[axis] = dim
+                continue
+            if dim == 1:
                 continue
             if dims[axis] != 1:
                 listed = " and ".join(str(one) for one in shapes)

@@ -9,16 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastgraph._core.record import Operand, Record
-from fastgraph.errors import CompileError
+from fastgraph.errors import CompileError, UnsupportedError
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES
 from fastgraph.lower.control import lower_control
 from fastgraph.lower.edges import chain
+from fastgraph.lower.extension import Known, known_of
 from fastgraph.lower.flow import Flow
 from fastgraph.lower.plan import Plan, plan
 from fastgraph.lower.recorder import NodeSpec, Recorder
-from fastgraph.lower.storage import Item, Lowered, Place, Seam, nbytes_of
+from fastgraph.lower.storage import Item, Lowered, Place, Roots, Seam, nbytes_of
 from fastgraph.lower.taps import Tap
+from fastgraph.passes.rewrite import is_sized
 
 __all__ = [
     "NodeMeta",
@@ -26,6 +28,7 @@ __all__ = [
     "Program",
     "SetProgram",
     "TapPlace",
+    "extend",
     "lower",
     "lower_calls",
     "record_calls",
@@ -80,6 +83,8 @@ class SetProgram:
     arena_nbytes : int
     plan : Plan
         The memory plan of the scratch, for the whole program.
+    calls, roots
+        As `Lowered` has them: what programs for extents find their results by.
     """
 
     record: Record = field(default_factory=Record)
@@ -91,6 +96,8 @@ class SetProgram:
     fault_memory: int = -1
     arena_nbytes: int = 0
     plan: Plan | None = None
+    calls: list[Item] = field(default_factory=list)
+    roots: Roots = field(default_factory=Roots)
 
 
 @dataclass
@@ -168,27 +175,43 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
     ------
     CompileError
         As `lower`.
+    UnsupportedError
+        Sizes follow extents where an operator cannot; each is named.
     """
     lowered = Lowered(graph, is_set)
     refused: list[str] = []
-    _lower_nodes(graph, lowered, recorder, refused)
+    unsized: list[str] = []
+    _lower_nodes(graph, lowered, recorder, refused, unsized)
+    if unsized:
+        raise UnsupportedError("\n".join(unsized))
     if refused:
         raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
     return lowered
 
 
-def _lower_nodes(graph: Graph, lowered: Lowered, recorder: Recorder, refused: list[str]) -> None:
+def _lower_nodes(
+    graph: Graph, lowered: Lowered, recorder: Recorder, refused: list[str], unsized: list[str]
+) -> None:
     """Add the calls of all nodes of a graph, or of a body; note what cannot be done."""
     for node in graph.nodes:
         if node.is_leaf:
             continue
         if node.op in BODIES:
             lower_control(
-                node, lowered, recorder, lambda body: _lower_nodes(body, lowered, recorder, refused)
+                node,
+                lowered,
+                recorder,
+                lambda body: _lower_nodes(body, lowered, recorder, refused, unsized),
             )
             continue
         if node.op not in recorder.lowerings and node.op != "kernel":
             refused.append(f"{node.name} ({node.op}): not on {recorder.where}")
+            continue
+        if node.op not in recorder.sized and is_sized(node):
+            unsized.append(
+                f"{node.name} ({node.op}, {node.site}) cannot follow the active extent: it has no "
+                f"kernel for it on {recorder.where}"
+            )
             continue
         try:
             lowered.add(node, recorder.lower(node, lowered))
@@ -207,7 +230,7 @@ def record_calls(lowered: Lowered, recorder: Recorder, setup: SetProgram | None 
 
 
 def _lower_set(lowered: Lowered, recorder: Recorder) -> SetProgram:
-    setup = SetProgram()
+    setup = SetProgram(calls=lowered.set_calls, roots=lowered.roots)
     record = setup.record
     edges = chain(len(lowered.set_calls))
     read_by_run = {
@@ -267,13 +290,30 @@ def _lower_set(lowered: Lowered, recorder: Recorder) -> SetProgram:
     return setup
 
 
-def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Program:
+def extend(lowered: Lowered, recorder: Recorder, own: Program) -> Program:
+    """Return a run program for extents over the memories of the program `own` of a model.
+
+    The first memories of its record are those of `own`; only the arena is another one, in which no
+    output lies. What it needs besides is in its `blocks`: parameters and constants of `lowered`.
+    """
+    known = known_of(lowered, own, recorder.identity)
+    recorder.finish(lowered)
+    return _lower_run(lowered, recorder, own.setup, own, known)
+
+
+def _lower_run(
+    lowered: Lowered,
+    recorder: Recorder,
+    setup: SetProgram,
+    own: Program | None = None,
+    known: Known | None = None,
+) -> Program:
     program = Program(lowered.graph, setup)
     record = program.record
     edges = recorder.dependencies(lowered.run_calls, lowered.roots)
     roots: set[Place] = {output.root for output in lowered.outputs}
     outside: set[Place] = set(setup.results)
-    if recorder.outputs_outside:
+    if recorder.outputs_outside or own is not None:
         outside |= roots
     kept = {place for _, place in lowered.kept}
     outside |= kept
@@ -288,10 +328,19 @@ def _lower_run(lowered: Lowered, recorder: Recorder, setup: SetProgram) -> Progr
     }
     _place_ports(program, lowered, recorder, places)
     taps: list[Tap] = []
+    known_taps: dict[str, int] = {}
+    if own is not None and known is not None:
+        for kind, name, nbytes in own.record.memories[len(record.memories) :]:
+            record.add_memory(kind, name, nbytes)
+        places.update((place, (number, 0)) for place, number in known.memories.items())
+        known_taps = {place.tap.title: place.memory for place in own.taps}
     for _, call in lowered.run_calls:
         for operand in call.ins:
             root, _ = lowered.roots.of(operand)
             if root not in places and root not in kept:
+                if isinstance(root, Tap) and root.title in known_taps:
+                    places[root] = known_taps[root.title], 0
+                    continue
                 if isinstance(root, Tap):
                     places[root] = record.add_memory("tap", root.title, root.nbytes), 0
                     taps.append(root)

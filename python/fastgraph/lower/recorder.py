@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastgraph._core.record import Operand
@@ -34,6 +34,9 @@ class Recorder(ABC):
     # Whether values of outputs lie outside of the arena, in memory that the host reads.
     outputs_outside: bool
 
+    # Operators whose calls follow extents.
+    sized: frozenset[str] = frozenset()
+
     @property
     @abstractmethod
     def lowerings(self) -> Mapping[str, Any]:
@@ -54,6 +57,10 @@ class Recorder(ABC):
     @abstractmethod
     def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
         """Return for each call of a run those that it waits for."""
+
+    @abstractmethod
+    def identity(self, call: Any) -> Hashable:
+        """Return what says what a call does, its operands aside."""
 
     def fault_memory(self, record: Record) -> int:
         """Add the memory of the word in which kernels leave faults; -1 where they need none."""

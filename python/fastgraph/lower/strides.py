@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["broadcast_strides", "collapse", "row_major"]
+__all__ = ["broadcast_strides", "collapse", "is_prefix", "row_major"]
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
@@ -17,6 +17,19 @@ def row_major(shape: Sequence[int]) -> list[int]:
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]
     return strides
+
+
+def is_prefix(shape: Sequence[int]) -> bool:
+    """Whether a dense array of `shape` lies like the first part of one with the largest extents.
+
+    >>> is_prefix((2, 3, 4))
+    True
+    """
+    whole = row_major([int(n) for n in shape])
+    return all(
+        own == stride or n == 1
+        for n, own, stride in zip(shape, row_major(shape), whole, strict=True)
+    )
 
 
 def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ from fastgraph.errors import InputError
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES, run_body
 from fastgraph.ir.ops.registry import OPS
-from fastgraph.passes.rewrite import IN_RUN, Rewriter
+from fastgraph.passes.rewrite import IN_RUN, Rewriter, is_sized
 
 __all__ = ["MAX_FOLDED_BYTES", "run"]
 
@@ -111,6 +111,7 @@ def is_foldable(node: Node, producers: list[Node]) -> bool:
     if (
         node.is_leaf
         or node.op in IN_RUN
+        or is_sized(node)
         or any(producer.op != "constant" for producer in producers)
     ):
         return False

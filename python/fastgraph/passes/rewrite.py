@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastgraph.ir.dims import follows
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES
 
@@ -14,6 +15,7 @@ __all__ = [
     "IN_RUN",
     "Rewriter",
     "constant_of",
+    "is_sized",
     "readers_of",
     "set_first",
     "set_nodes",
@@ -42,9 +44,17 @@ def depends_on_set_alone(node: Node, found: set[Node]) -> bool:
     """Whether `node` belongs with `found`, the set nodes among those before it."""
     if node.is_leaf:
         return node.op in ("param", "constant")
-    if node.op in IN_RUN:
+    if node.op in IN_RUN or is_sized(node):
         return False
     return found.issuperset([value.node for value in node.inputs])
+
+
+def is_sized(node: Node) -> bool:
+    """Whether what `node` does depends on an extent, which may be another in each run."""
+    return node.graph.sized and (
+        any(follows(value.shape) for value in (*node.outputs, *node.inputs))
+        or any(follows(attr) for attr in node.attrs.values())
+    )
 
 
 def use_counts(graph: Graph) -> dict[Value, int]:
@@ -92,6 +102,7 @@ class Rewriter:
     def __init__(self, source: Graph) -> None:
         self.source = source
         self.graph = Graph(source.name)
+        self.graph.sized = source.sized
         self._values: dict[Value, Value] = {}
         self._set: set[Node] = set()
         for value in (*source.inputs, *source.params, *source.scalars):

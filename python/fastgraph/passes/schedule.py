@@ -71,8 +71,8 @@ class Liveness:
                     self.made[node].append(value)
         # Outputs are live throughout, so they neither come nor go.
         kept = {self._buffer[v] for _, v in graph.outputs if v in self._buffer}
-        self._base = sum(value.nbytes for value in kept)
-        self._nbytes = {v: 0 if v in kept else v.nbytes for v in self.readers}
+        self._base = sum(int(value.nbytes) for value in kept)
+        self._nbytes = {v: 0 if v in kept else int(v.nbytes) for v in self.readers}
 
     def nbytes(self, buffer: Value) -> int:
         """Return the bytes that come and go with `buffer`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -18,8 +18,11 @@ from fastgraph.device.graph import DeviceGraph
 from fastgraph.errors import InputError, UnsupportedError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
+from fastgraph.passes.extents import Source
+from fastgraph.runtime.extents import Extended, Extension, Extents
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.moe import Routed
+from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet, SetUp
 from fastgraph.runtime.routing import Routing
 from fastgraph.runtime.side import Code, Side
@@ -37,6 +40,11 @@ class Compilation:
     side: Side
     code: Code
     setup: SetUp
+    source: Source
+    options: CompileOptions
+    extensions: dict[Any, Extension] = field(default_factory=dict)
+    # What (dim, upper) of `set_active_extent` stands for.
+    meant: dict[Any, list[Any]] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -49,7 +57,7 @@ class Compilation:
         return f"the compiled model {self.name!r}"
 
 
-class CompiledGraph(Routed):
+class CompiledGraph(Extended, Routed):
     """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
 
     Calls on one model are serialised; clones run at once. Views and raw outputs show the latest
@@ -68,7 +76,7 @@ class CompiledGraph(Routed):
     (array([[3., 0.]], dtype=float32),)
     """
 
-    __slots__ = ("_compilation", "_params")
+    __slots__ = ("_compilation", "_extents", "_params")
 
     _compilation: Compilation
     _params: ParamSet
@@ -150,6 +158,7 @@ class CompiledGraph(Routed):
         self._params = ParamSet(self._compilation.setup)
         self._state = NO_STATE
         self._routing = Routing(self._compilation.code, self._compilation.title)
+        self._extents = Extents()
 
     close.__doc__ = Routed.close.__doc__
 
@@ -227,7 +236,7 @@ class CompiledGraph(Routed):
             for slot, block in made.items()
             if slots[slot] in program.blocks
         ]
-        self._adopt(params, places, params.unset)
+        self._adopt(params, [*places, *self._extent_places(made)], params.unset)
 
     def set_param_typed(self, name: str, data: Any, dtype: str) -> None:
         """Set one parameter from bytes; else as `set_param`.
@@ -295,7 +304,7 @@ class CompiledGraph(Routed):
         ((b'\x02\x00\x04\x00X\x02', 'int16'),)
         """
         self._check_open()
-        arrays = arrays_of(self.inputs, inputs)
+        arrays = arrays_of(self.inputs, inputs, self._active_shapes)
         return tuple([bytes_of(array) for array in self.run(arrays, **scalars)])
 
     def run_raw(self, inputs: Mapping[str, Any], **scalars: Any) -> tuple[RawOutput, ...]:
@@ -442,6 +451,7 @@ class CompiledGraph(Routed):
         other = connect(self._compilation, self._params, {})
         self._share(other)
         other._route_as(self)
+        other._set_extents(dict(self._extents.active))
         return other
 
     def __copy__(self) -> CompiledGraph:
@@ -488,7 +498,7 @@ class CompiledGraph(Routed):
             raise InputError(f"profile over {n!r} runs; a whole number from 1 on is needed")
         times = [self._time_nodes(inputs, scalars) for _ in range(n)]
         nodes = []
-        for meta, samples in zip(self._program.meta, zip(*times, strict=True), strict=True):
+        for meta, samples in zip(self._timed.meta, zip(*times, strict=True), strict=True):
             ns = max(float(median(samples)), 1.0)
             nodes.append(
                 NodeTime(
@@ -562,6 +572,7 @@ def connect(
     model._routing = Routing(code, compilation.title)
     model._program = program
     model._resident = frozenset()
+    model._extents = Extents()
     model._setup(
         code.runner(params, compilation.title),
         [(value.name, value.shape, value.dtype) for value in graph.inputs],

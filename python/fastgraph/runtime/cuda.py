@@ -19,7 +19,7 @@ from fastgraph.device.context import DeviceContext
 from fastgraph.device.cuda.backend import CudaBackend
 from fastgraph.device.cuda.batch import load_all
 from fastgraph.device.foreign import as_buffer, is_foreign, settle
-from fastgraph.errors import CompileError, InputError, OutOfMemoryError
+from fastgraph.errors import CompileError, InputError, OutOfMemoryError, UnsupportedError
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cuda import Target
 from fastgraph.lower.cuda.call import KernelCode
@@ -44,6 +44,7 @@ from fastgraph.runtime.side import Code, Side
 
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.extents import Extension
     from fastgraph.runtime.params import ParamSet
 
 __all__ = ["CudaSide"]
@@ -90,6 +91,13 @@ class CudaSide(Side):
         )
         lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
         return CudaCode(lowered, recorder, functions, self)
+
+    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
+        """Refuse what cannot follow extents, which is named."""
+        optimised = optimise(graph, fuse=options.fuse, pack=False)
+        recorder = CudaRecorder(self.target(options), _no_function)
+        lower_calls(optimised.graph, optimised.is_set, recorder)
+        raise UnsupportedError("active extents are not supported on cuda yet")
 
     def target(self, options: CompileOptions) -> Target:
         """Return what lowerings may depend on."""
@@ -148,6 +156,10 @@ class CudaSide(Side):
         """Let other libraries' streams wait for a run that was enqueued on their arrays."""
         inputs, out = given
         settle((*inputs.values(), *out), stream)
+
+
+def _no_function(code: KernelCode) -> Any:
+    raise UnsupportedError("active extents are not supported on cuda yet")
 
 
 class CudaCode(Code):
@@ -374,6 +386,10 @@ class CudaCode(Code):
             self.side.release_gil,
             sum(launch_ns(meta) for meta in program.meta) >= LONG_NS,
         )
+
+    def extended(self, extension: Extension, title: str) -> tuple[Any, Any]:
+        """Refuse: see `CudaSide.extend`."""
+        raise UnsupportedError("active extents are not supported on cuda yet")
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph, which gives scalars by address."""

@@ -22,7 +22,7 @@ from fastgraph.errors import InputError, OutOfMemoryError
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cpu import Target
 from fastgraph.lower.cpu.recorder import HostRecorder
-from fastgraph.lower.program import Program, SetProgram, lower
+from fastgraph.lower.program import Program, SetProgram, extend, lower, lower_calls
 from fastgraph.lower.residency import Residency
 from fastgraph.lower.sharing import can_share
 from fastgraph.lower.storage import nbytes_of
@@ -33,7 +33,9 @@ from fastgraph.runtime.part import ARENA, part_of
 from fastgraph.runtime.side import Code, Side
 
 if TYPE_CHECKING:
+    from fastgraph._core.host_graph import HostGraph
     from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.extents import Extension
     from fastgraph.runtime.params import ParamSet
 
 __all__ = ["HostSide"]
@@ -63,6 +65,13 @@ class HostSide(Side):
         recorder = HostRecorder(Target(self.threads, chosen))
         program = lower(optimised.graph, optimised.is_set, recorder)
         return HostCode(program, chosen, self.threads, self.release_gil)
+
+    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
+        """Return the program of a graph whose sizes follow extents."""
+        optimised = optimise(graph, fuse=options.fuse)
+        recorder = HostRecorder(Target(self.threads, _isa_of(options)))
+        lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
+        return extend(lowered, recorder, own)
 
     def as_stream(self, stream: Any) -> Any:
         """Refuse: the cpu has none."""
@@ -188,6 +197,19 @@ class HostCode(Code):
             found = can_share(program, unknown)
             self.shared.update({pair: pair in found for pair in unknown})
         return program, residency.copying({asked[pair] for pair in asked if not self.shared[pair]})
+
+    def extended(self, extension: Extension, title: str) -> tuple[HostProgram, HostGraph]:
+        """Return a program with words of its own, and an executable with an arena of its own."""
+        program = HostProgram(extension.program.record, self.isa, extension.dims)
+        try:
+            arena = buffer.allocate(extension.program.arena_nbytes, zero=False)
+        except OutOfMemoryError as error:
+            raise named(error, "the arena for extents of", title) from None
+        bindings: dict[int, Any] = {ARENA: arena}
+        for memory, array in extension.constants.items():
+            bindings[memory] = block_of(array)
+        executable = host_graph.instantiate(program, bindings, self.threads, self.release_gil)
+        return program, executable
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgraph._core.key import Key
 from fastgraph._core.keys import KeyWriter
+from fastgraph._core.sizes import Size, form_of
 from fastgraph.ir.graph import Graph, Node, Value
 
 __all__ = ["digest", "key_of_graph", "key_of_value"]
@@ -69,7 +70,7 @@ def _write_nodes(writer: KeyWriter, nodes: Iterable[Node], named: bool) -> dict[
         _write(writer, {k: v for k, v in node.attrs.items() if k != "initial"})
         _write(writer, [numbers[value] for value in node.inputs])
         for value in node.outputs:
-            writer.write_shape(value.shape)
+            _write(writer, value.shape)
             writer.write_dtype(value.dtype)
             numbers[value] = len(numbers)
     return numbers
@@ -95,5 +96,8 @@ def _write(writer: KeyWriter, value: Any) -> None:
     elif isinstance(value, Graph):
         numbers = _write_nodes(writer, value.nodes, named=True)
         _write(writer, [(name, numbers[one]) for name, one in value.outputs])
+    elif isinstance(value, Size):
+        writer.write_str("size")
+        _write(writer, form_of(value))
     else:
         writer.write_object(value)

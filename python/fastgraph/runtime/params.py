@@ -27,8 +27,8 @@ class SetUp:
 
     A parameter whose bytes no run reads, and which no set result shares with another parameter, is
     not kept once its results are made: `transient`. `fixed` says of names why they are no
-    parameters. `known` are blocks of others, by `key_of_value`: those of the same constants are
-    shared.
+    parameters; `kept` names those that programs for extents may read themselves. `known` are blocks
+    of others, by `key_of_value`: those of the same constants are shared.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class SetUp:
         code: Code,
         fixed: Mapping[str, str] | None = None,
         known: Mapping[Key, Block] | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         self.code = code
         self.program = program = code.program
@@ -48,7 +49,9 @@ class SetUp:
         joint = [need for need in setup.needs.values() if len(need) > 1]
         shared = frozenset().union(*joint)
         self.transient = {
-            value for value in self.params if value not in program.blocks and value not in shared
+            value
+            for value in self.params
+            if value not in program.blocks and value not in shared and value.name not in kept
         }
         self.constant_blocks = self._make_constants(known or {})
 

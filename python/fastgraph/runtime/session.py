@@ -14,7 +14,9 @@ from fastgraph._core.key import Key
 from fastgraph.device.context import DeviceContext
 from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph
+from fastgraph.passes.extents import Source
 from fastgraph.runtime.compiled import Compilation, CompiledGraph, connect
+from fastgraph.runtime.extents import kept_params
 from fastgraph.runtime.host import HostSide
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet, SetUp
@@ -139,12 +141,10 @@ class Session:
         self, graph: Graph, options: CompileOptions, known: Mapping[Key, Block] | None = None
     ) -> Compilation:
         """Compile; `known` are blocks of constants, and of what depends on them alone, to share."""
-        optimised = self._side.optimise(graph, options)
-        code = self._side.code(optimised, options)
-        for value in optimised.graph.params:
-            # Given when the model is connected: kept here it would live as long as the code.
-            value.node.attrs.pop("initial", None)
-        return Compilation(graph.name, self._side, code, SetUp(code, graph.fixed, known))
+        source = Source.of(graph)
+        code = self._side.code(self._side.optimise(source.graph, options), options)
+        setup = SetUp(code, graph.fixed, known, kept_params(source))
+        return Compilation(graph.name, self._side, code, setup, source, options)
 
     def __repr__(self) -> str:
         threads = f", {self.threads} threads" if self.context.api == "cpu" else ""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastgraph.ir.graph import Graph
     from fastgraph.passes import Optimised
     from fastgraph.runtime.compiled import CompiledGraph
+    from fastgraph.runtime.extents import Extension
     from fastgraph.runtime.options import CompileOptions
     from fastgraph.runtime.params import ParamSet
 
@@ -112,6 +113,14 @@ class Code(ABC):
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph; called with its lock."""
 
+    @abstractmethod
+    def extended(self, extension: Extension, title: str) -> tuple[Any, Any]:
+        """Return what sets extents by ``set_extents``, and the executable that follows them.
+
+        The memories that it shares with the model's own executable are bound when it is switched
+        to.
+        """
+
     @property
     @abstractmethod
     def words(self) -> str:
@@ -141,6 +150,10 @@ class Side(ABC):
     @abstractmethod
     def code(self, optimised: Optimised, options: CompileOptions) -> Code:
         """Return the program of an optimised graph."""
+
+    @abstractmethod
+    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
+        """Return the program of a graph whose sizes follow extents, beside that of the model."""
 
     @abstractmethod
     def as_stream(self, stream: Any) -> Any:

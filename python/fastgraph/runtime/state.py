@@ -569,7 +569,7 @@ class Stateful(Engine):
             code.retake(self._runner, program, residency, self._params, handles, title)
             self._program, self._resident = program, residency.inputs
         self._connect(
-            [self._feed(spec) for spec in residency.feeds],
+            [self._feed(spec) for spec in self._possible(residency).feeds],
             [self._place(i) for i in range(len(self.input_specs))],
         )
 
@@ -588,7 +588,7 @@ class Stateful(Engine):
 
     def _feed(self, spec: FeedSpec) -> Feed:
         name, shape, dtype = self.input_specs[spec.handle]
-        output, given, _ = self.output_specs[spec.output]
+        output, given = self.output_specs[spec.output][0], self._written_shape(spec.output)
         held = self._state.handles[spec.handle].buffer
         at = self._state.rules[spec.handle].at
         position = {} if at is None else self._position(at)
@@ -605,6 +605,15 @@ class Stateful(Engine):
             spec.ring,
             **position,
         )
+
+    def _possible(self, residency: Residency) -> Residency:
+        """Return what of feeds every program can do of which a run may be one."""
+        return residency
+
+    def _written_shape(self, j: int) -> tuple[int, ...]:
+        """Return the shape of what a run writes of an output."""
+        shape: tuple[int, ...] = self.output_specs[j][1]
+        return shape
 
     def _share(self, other: Stateful) -> None:
         """Give a clone handles with copies of what these hold, and the same feeds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,12 @@ def bytes_of(array: Array) -> tuple[bytes, str]:
     return array.tobytes(), array.dtype.name
 
 
-def arrays_of(infos: Iterable[TensorInfo], given: Any) -> dict[str, Array]:
+def arrays_of(
+    infos: Iterable[TensorInfo], given: Any, parts: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
     """Return typed inputs by name; InputError where they are not those of `infos`.
+
+    `parts` has shapes that inputs may have instead of their own.
 
     A missing or unknown name is left to the run, which is told all names.
     """
@@ -48,7 +52,7 @@ def arrays_of(infos: Iterable[TensorInfo], given: Any) -> dict[str, Array]:
         found = dtype_of(what, kind)
         if found != info.dtype:
             raise InputError(f"{what} has dtype {found}, not {info.dtype}; nothing is cast")
-        arrays[name] = array_of(what, data, found, info)
+        arrays[name] = array_of(what, data, found, info.shape, parts.get(name))
     return arrays
 
 
@@ -62,7 +66,7 @@ def param_of(info: TensorInfo, data: Any, kind: Any) -> Array:
             "converted, to each other"
         )
     with np.errstate(over="ignore"):
-        return convert(array_of(what, data, found, info), info.dtype)
+        return convert(array_of(what, data, found, info.shape), info.dtype)
 
 
 def dtype_of(what: str, kind: Any) -> np.dtype[Any]:
@@ -77,15 +81,21 @@ def dtype_of(what: str, kind: Any) -> np.dtype[Any]:
         raise InputError(str(error)) from None
 
 
-def array_of(what: str, data: Any, kind: np.dtype[Any], info: TensorInfo) -> Array:
-    """Return `data` as an array of `kind` in the shape of `info`; InputError if it does not fit."""
+def array_of(
+    what: str,
+    data: Any,
+    kind: np.dtype[Any],
+    shape: tuple[int, ...],
+    part: tuple[int, ...] | None = None,
+) -> Array:
+    """Return `data` as an array of `kind` in `shape`, or `part`; InputError if it does not fit."""
     try:
         view = memoryview(data).cast("B")
     except TypeError as error:
         raise InputError(f"{what}: dense bytes are needed: {error}") from None
-    needed = kind.itemsize * int(np.prod(info.shape, dtype=np.int64))
-    if view.nbytes != needed:
-        raise InputError(
-            f"{what} was given {view.nbytes} bytes; {kind}{list(info.shape)} has {needed}"
-        )
-    return np.frombuffer(view, np.uint8).view(kind).reshape(info.shape)
+    needed = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+    if part is not None and view.nbytes == kind.itemsize * int(np.prod(part, dtype=np.int64)):
+        shape = part
+    elif view.nbytes != needed:
+        raise InputError(f"{what} was given {view.nbytes} bytes; {kind}{list(shape)} has {needed}")
+    return np.frombuffer(view, np.uint8).view(kind).reshape(shape)

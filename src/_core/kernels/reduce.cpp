@@ -246,6 +246,13 @@ FG_INLINE void fold_rows(typename OP::R *a, const typename OP::T *w, const typen
   for (; i < n; i++) a[i] = OP::rows(a[i], w[i], x[i], y[i], z[i]);
 }
 
+// Whether an axis that is reduced has no elements now: then there is nothing to walk over.
+FG_INLINE bool is_empty(const int64_t *shape, int64_t rank) {
+  for (int64_t d = 0; d < rank; d++)
+    if (shape[d] == 0) return true;
+  return false;
+}
+
 // Units are results: each reduces runs of LENGTH elements.
 template <typename OP>
 void reduce_runs(const fg_call *call, int64_t results) {
@@ -262,7 +269,7 @@ void reduce_runs(const fg_call *call, int64_t results) {
     if (at.offset + length > p[TOTAL]) length = p[TOTAL] - at.offset;
     if (p[N_REDUCED] == 0) {
       a = OP::run(a, x + at.offset, length);
-    } else {
+    } else if (!is_empty(reduced, p[N_REDUCED])) {
       over.start(reduced, p[N_REDUCED], 0);
       do a = OP::run(a, x + at.offset + over.offset, length);
       while (over.next());
@@ -285,11 +292,12 @@ void reduce_columns(const fg_call *call, int64_t rows_out) {
     const int64_t column = unit % chunks * chunk;
     const int64_t n = width - column < chunk ? width - column : chunk;
     at.start(kept, p[N_KEPT], unit / chunks);
-    over.start(reduced, p[N_REDUCED], 0);
+    const bool some = !is_empty(reduced, p[N_REDUCED]);
+    if (some) over.start(reduced, p[N_REDUCED], 0);
     const T *x = (const T *)call->args[1] + at.offset + column;
     T *out = (T *)call->args[0] + unit / chunks * width + column;
     for (int64_t i = 0; i < n; i++) total[i] = OP::init;
-    for (bool more = true; more;) {
+    for (bool more = some; more;) {
       for (int64_t i = 0; i < n; i++) gathered[i] = OP::row_init;
       // Four rows at a time: what is gathered is then loaded and stored a quarter as often.
       for (int64_t r = 0; r < ROW_BLOCK && more; r += 4) {

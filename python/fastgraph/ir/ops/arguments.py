@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from fastgraph._core.sizes import Size
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.literals import scalar_array
@@ -20,6 +20,7 @@ from fastgraph.ir.types import (
     is_float,
     is_half,
     result_dtype,
+    whole,
 )
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "in_float32",
     "integers",
     "is_weak",
+    "literal",
     "node",
     "number",
     "one",
@@ -82,9 +84,18 @@ def operands(op: str, *args: Any) -> list[Value]:
     return [
         convert(arg, dtype)
         if isinstance(arg, Value)
-        else graph.constant(scalar_array(arg, dtype, f"{op}: operand"))
+        else literal(graph, arg, scalar_array(arg, dtype, f"{op}: operand"))
         for arg in found
     ]
+
+
+def literal(graph: Graph, source: Any, array: np.ndarray[Any, Any]) -> Value:
+    """Return a constant; where `source`, what it was made of, follows a dimension, it knows."""
+    value = graph.constant(array)
+    sources = source if isinstance(source, tuple | list) else (source,)
+    if any(isinstance(one, Size) for one in sources):
+        value.node.attrs["made_of"] = tuple(sources)
+    return value
 
 
 def float_only(op: str, *args: Any) -> list[Value]:
@@ -153,7 +164,7 @@ def integers(op: str, what: str, found: Any) -> tuple[int, ...]:
         if isinstance(found, Value | str | bool):
             raise TypeError
         if isinstance(found, tuple | list | np.ndarray):
-            return tuple(operator.index(one) for one in found)
-        return (operator.index(found),)
+            return tuple(whole(one) for one in found)
+        return (whole(found),)
     except TypeError:
         raise GraphError(f"{op}: {what} must be ints that are known now, found {found!r}") from None

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from fastgraph._core.sizes import Size, least, most, same_form
 from fastgraph.errors import GraphError
+from fastgraph.ir.dims import follows
 from fastgraph.ir.graph import Value
 from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.ops.arguments import as_value, convert, integers, node, one, owner
 from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import reshape
-from fastgraph.ir.types import INT64, check_axis, result_dtype
+from fastgraph.ir.types import INT64, check_axis, result_dtype, whole
 
 __all__ = ["concat", "getitem", "slice", "take"]
 
@@ -25,7 +27,10 @@ Bounds = tuple[int, int, int]
 
 def sliced(value: Value, bounds: Sequence[Bounds]) -> Value:
     """Return `value` cut to (start, size, step) per axis; itself where nothing is cut."""
-    if all(bound == (0, dim, 1) for bound, dim in zip(bounds, value.shape, strict=True)):
+    if all(
+        (start, step) == (0, 1) and same_form(size, dim)
+        for (start, size, step), dim in zip(bounds, value.shape, strict=True)
+    ):
         return value
     starts, sizes, steps = zip(*bounds, strict=True)
     return node("slice", [value], {"starts": starts, "sizes": sizes, "steps": steps}).outputs[0]
@@ -33,12 +38,42 @@ def sliced(value: Value, bounds: Sequence[Bounds]) -> Value:
 
 def bounds_of(key: builtins.slice, dim: int, what: str) -> Bounds:
     """Return (start, size, step) of a Python slice of an axis of `dim` elements."""
+    if any(isinstance(one, Size) for one in (key.start, key.stop, dim)):
+        return sized_bounds(key, dim, what)
     try:
         start, stop, step = key.indices(dim)
     except (TypeError, ValueError) as error:
         raise GraphError(f"{what}: {error}; found {key}") from None
     size = len(range(start, stop, step))
     return (start, size, step) if size else (0, 0, 1)
+
+
+def sized_bounds(key: builtins.slice, dim: int, what: str) -> Bounds:
+    """Return the same where a bound or the axis follows a dimension."""
+    try:
+        step = 1 if key.step is None else operator.index(key.step)
+        first, last = (None if one is None else whole(one) for one in (key.start, key.stop))
+    except TypeError as error:
+        raise GraphError(f"{what}: {error}; found {key}") from None
+    if step == 0:
+        raise GraphError(f"{what}: slice step cannot be zero; found {key}")
+    low, high = (0, dim) if step > 0 else (-1, dim - 1)
+
+    def place(bound: int | None, default: int) -> int:
+        if bound is None:
+            return default
+        return most(dim + bound, low) if bound < 0 else least(bound, high)
+
+    start, stop = place(first, low if step > 0 else high), place(last, high if step > 0 else low)
+    ahead = stop - start if step > 0 else start - stop
+    # Where the order of the two is known they need no look in each run.
+    ordered = first is None or last is None
+    if first is not None and last is not None and (first < 0) == (last < 0):
+        if (last - first) * step <= 0 and not follows((first, last)):
+            return 0, 0, 1
+        ordered = not follows((first, last))
+    size = -(-(ahead if ordered else most(ahead, 0)) // abs(step))
+    return (start, size, step) if isinstance(size, Size) or size else (0, 0, 1)
 
 
 @public("own", ALL)
@@ -107,7 +142,7 @@ def position(entry: Any, x: Value, axis: int, what: str) -> int:
     try:
         if isinstance(entry, bool | np.bool_):
             raise TypeError
-        index = operator.index(entry)
+        index = whole(entry)
     except TypeError:
         raise GraphError(
             f"{what}: index {entry!r} must be an int, a slice, ... or None; for indices that a "
@@ -119,7 +154,7 @@ def position(entry: Any, x: Value, axis: int, what: str) -> int:
             f"{what}: index {index} is out of range for axis {axis} of {x.shape}; allowed are "
             f"{-dim} to {dim - 1}"
         )
-    return index % dim
+    return index + dim if index < 0 else index
 
 
 @public("ONNX", ALL)

@@ -12,7 +12,7 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.literals import scalar_array
 from fastgraph.ir.ops.arguments import as_value, convert, flag, integers, is_weak, one, owner
 from fastgraph.ir.ops.entry import public
-from fastgraph.ir.ops.indexing import concat, sliced, take
+from fastgraph.ir.ops.indexing import bounds_of, concat, sliced, take
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import broadcast_to, expand_dims, reshape
 from fastgraph.ir.types import BOOL, check_axis, check_shape, result_dtype
@@ -81,8 +81,8 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Value]:
     if isinstance(indices_or_sections, tuple | list | np.ndarray):
         ends = integers("split", "indices_or_sections", indices_or_sections)
         bounds = zip((0, *ends), (*ends, dim), strict=True)
-        cuts = [slice(start, end).indices(dim) for start, end in bounds]
-        return [part(value, axis, start, max(end - start, 0)) for start, end, _ in cuts]
+        cuts = [bounds_of(slice(start, end), dim, "split") for start, end in bounds]
+        return [part(value, axis, start, size) for start, size, _ in cuts]
     (count,) = integers("split", "indices_or_sections", indices_or_sections)
     if count < 1 or dim % count:
         raise GraphError(

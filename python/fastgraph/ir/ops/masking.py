@@ -11,6 +11,7 @@ from fastgraph.ir.graph import Value
 from fastgraph.ir.ops.arguments import convert, integers, one
 from fastgraph.ir.ops.comparison import equal, less_equal, where
 from fastgraph.ir.ops.entry import public
+from fastgraph.ir.ops.indexing import sliced
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import expand_dims
 from fastgraph.ir.types import BOOL, INT64, check_axis, check_dtype, is_integer
@@ -27,9 +28,10 @@ def triangle(op: str, x: Any, k: Any, lower: bool) -> Value:
     graph = value.node.graph
     rows, columns = value.shape[-2:]
     # Beyond the corners all diagonals are alike, and their numbers stay small.
-    diagonal = min(max(diagonal, -rows - 1), columns + 1)
-    ends = graph.constant(np.arange(rows)[:, None] + diagonal)
-    at = graph.constant(np.arange(columns)[None])
+    diagonal = min(max(diagonal, -int(rows) - 1), int(columns) + 1)
+    # Cut to what they are of now: an axis may have fewer elements in some runs.
+    ends = sliced(graph.constant(np.arange(rows)[:, None] + diagonal), [(0, rows, 1), (0, 1, 1)])
+    at = sliced(graph.constant(np.arange(columns)[None]), [(0, 1, 1), (0, columns, 1)])
     inside = less_equal(at, ends) if lower else less_equal(ends, at)
     return where(inside, value, False if value.dtype == BOOL else 0)
 

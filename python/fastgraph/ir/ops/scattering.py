@@ -15,7 +15,7 @@ import numpy as np
 from fastgraph.errors import GraphError, InputError
 from fastgraph.ir.graph import Value
 from fastgraph.ir.opdef import Attrs, register
-from fastgraph.ir.ops.arguments import as_value, convert, node, owner
+from fastgraph.ir.ops.arguments import as_value, convert, literal, node, owner
 from fastgraph.ir.ops.arithmetic import add, multiply
 from fastgraph.ir.ops.comparison import greater_equal, less, logical_or, where
 from fastgraph.ir.ops.entry import public
@@ -122,7 +122,7 @@ def places(op: str, indices: Value, shape: Shape, axis: int) -> Value:
     # A size further on from any place is beyond the last.
     step = max(size // strides[axis], 1) if size else 1
     flat = multiply(wrapped(indices, shape[axis], step), strides[axis])
-    return add(flat, graph.constant(rest)) if rest.any() else flat
+    return add(flat, literal(graph, strides, rest)) if rest.any() else flat
 
 
 def check_places(op: str, x: Value, indices: Value, axis: Any) -> int:
@@ -306,13 +306,15 @@ def row_numbers(op: str, index: Value, shape: Shape, batch: int) -> Value:
     total = prod(shape[: batch + depth])
     graph = index.node.graph
     # One coordinate out of range brings the sum beyond the last row.
-    found = where(less(index, 0), add(index, graph.constant(dims)), index)
-    wrong = logical_or(less(found, 0), greater_equal(found, graph.constant(dims)))
-    flat = sum(where(wrong, max(total, 1), multiply(found, graph.constant(strides))), axis=-1)
+    found = where(less(index, 0), add(index, literal(graph, shape, dims)), index)
+    wrong = logical_or(less(found, 0), greater_equal(found, literal(graph, shape, dims)))
+    steps = literal(graph, shape, strides)
+    flat = sum(where(wrong, max(total, 1), multiply(found, steps)), axis=-1)
     if batch:
         lead = index.shape[:batch]
         first = np.arange(prod(lead)).reshape(lead) * int(prod(dims))
-        flat = add(flat, graph.constant(first.reshape(*lead, *(1,) * (flat.ndim - batch))))
+        first = first.reshape(*lead, *(1,) * (flat.ndim - batch))
+        flat = add(flat, literal(graph, shape, first))
     return flat
 
 

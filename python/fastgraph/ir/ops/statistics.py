@@ -39,6 +39,8 @@ def wide(op: str, x: Any, build: Callable[[Value], Value]) -> Value:
 def variance(x: Value, axes: tuple[int, ...], keepdims: bool, correction: float) -> Value:
     """Return the sum of the squares of deviations over their number less `correction`."""
     centred = x - mean(x, axis=axes, keepdims=True)
+    if correction == 0:
+        return mean(square(centred), axis=axes, keepdims=keepdims)
     count = prod([x.shape[axis] for axis in axes])
     total = sum(square(centred), axis=axes, keepdims=keepdims)
     # As NumPy: division by 0 where there are too few elements.

@@ -125,9 +125,9 @@ def emit(
         strides = [[1] for _ in strides]
     dense = [own == strides[0] for own in strides[1:]]
     elements = prod(shape)
-    nbytes = sum(elements * result.dtype.itemsize for _, result in outs)
-    nbytes += sum(prod(arg.shape) * arg.dtype.itemsize for arg in inputs)
-    cost_ns, flops = _cost(steps, elements, nbytes)
+    nbytes = sum(int(elements) * result.dtype.itemsize for _, result in outs)
+    nbytes += sum(int(prod(arg.shape)) * arg.dtype.itemsize for arg in inputs)
+    cost_ns, flops = _cost(steps, int(elements), nbytes)
     values = tuple(out for out, _ in outs)
 
     if len(steps) == 1 and all(dense) and not constants and steps[0].code in _DENSE_CODES:
@@ -201,10 +201,12 @@ def _choose_block(
     if widths:
         limit = min(limit, _STACK // sum(widths) // 64 * 64)
     along = sizes[-1] if mode == _ROWS else prod(sizes)
+    # Blocks are as long for all extents: the kernel sees where an axis ends.
+    along = int(along)
     blocks = ceil(along / limit)
     # Blocks of equal length, in whole vectors.
     block = min(limit, ceil(ceil(along / blocks) / 64) * 64)
-    rows = prod(sizes[:-1]) if mode == _ROWS else 1
+    rows = int(prod(sizes[:-1])) if mode == _ROWS else 1
     return block, rows * ceil(along / block)
 
 

@@ -20,6 +20,7 @@ _CACHED_BYTES_PER_NS = 45.0
 
 def memory_ns(nbytes: float) -> float:
     """Nanoseconds that one core needs to move so many bytes, roughly."""
+    nbytes = float(nbytes)
     if nbytes <= _CACHED_BYTES:
         return nbytes / _CACHED_BYTES_PER_NS
     return estimate(0, nbytes)
@@ -34,4 +35,4 @@ def choose_parts(cost_ns: float, threads: int, units: int) -> int:
     parts = ceil(cost_ns / _LONGEST_PART_NS)
     if threads > 1 and cost_ns >= _SERIAL_NS:
         parts = max(parts, min(threads * 4, int(cost_ns / _PART_NS) + 1))
-    return max(1, min(parts, units))
+    return max(1, min(parts, int(units)))

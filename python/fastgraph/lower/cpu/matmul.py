@@ -88,6 +88,11 @@ class Product:
     k: int
 
     @property
+    def whole(self) -> Product:
+        """The same with the largest extents."""
+        return Product(int(self.matrices), int(self.m), int(self.n), int(self.k))
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions."""
         return 2 * self.matrices * self.m * self.n * self.k
@@ -193,7 +198,7 @@ def copy(
     # Short strided runs: about half of the speed of a plain copy.
     cost = memory_ns(2 * nbytes)
     parts = choose_parts(cost, target.threads, units)
-    return Call(kernel, (to,), (source,), words, parts=parts, cost_ns=cost, nbytes=nbytes)
+    return Call(kernel, (to,), (source,), words, parts=parts, cost_ns=cost, nbytes=int(nbytes))
 
 
 @dataclass(frozen=True)
@@ -208,14 +213,14 @@ class Operands:
 
 def packed_operands(node: Node) -> Operands:
     """Any leading shape of x is rows."""
-    n, k = int(node.attrs["n"]), int(node.attrs["k"])
+    n, k = node.attrs["n"], node.attrs["k"]
     return Operands(Product(1, math.prod(node.outputs[0].shape[:-1]), n, k), k, 1)
 
 
 def batched_operands(node: Node, x_transposed: bool) -> Operands:
     """Strides of two operands that broadcast along the axes before their last two."""
     x, w, y = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape
-    n, k, m = int(node.attrs["n"]), int(node.attrs["k"]), y[-2]
+    n, k, m = node.attrs["n"], node.attrs["k"], y[-2]
     steps = (
         [s * m * k for s in broadcast_strides(x[:-2], y[:-2])],
         [s * k * n for s in broadcast_strides(w[:-2], y[:-2])],
@@ -256,7 +261,7 @@ def lower_fused_matmul(node: Node, target: Target) -> list[Call | Alias]:
         streamed = operands.product.m <= STREAMED_ROWS
         most = operands.product.k if streamed else PACKED_K_BLOCK
     else:
-        m, n, k = y.shape[-2], int(attrs["n"]), int(attrs["k"])
+        m, n, k = y.shape[-2], attrs["n"], attrs["k"]
         transposed = bool(attrs["transpose_a"])
         if transposed and m > 1 and n >= TRANSPOSE_COLUMNS and m * k >= TRANSPOSE_ELEMENTS:
             left = Temp(4 * math.prod(x.shape), "x transposed")
@@ -265,7 +270,9 @@ def lower_fused_matmul(node: Node, target: Target) -> list[Call | Alias]:
         operands = batched_operands(node, transposed)
         most = MAX_K_BLOCK
     product = operands.product
-    k_block = max(1, equal_blocks(product.k, max(1, most)))
+    # How the work is cut is the same for all extents.
+    whole = product.whole
+    k_block = max(1, equal_blocks(whole.k, max(1, int(most))))
 
     extras = [node.inputs[attrs[name]] for name in ("bias", "residual") if attrs[name] is not None]
     activation = Activation[attrs["activation"] or "none"]
@@ -275,9 +282,9 @@ def lower_fused_matmul(node: Node, target: Target) -> list[Call | Alias]:
         first = attrs["residual_first"] or activation is Activation.none
         place = Residual.before if first else Residual.after
     # Between blocks of K, y holds partial sums: a residual that comes last is then still needed.
-    one_block = place is Residual.before or k_block >= product.k
+    one_block = place is Residual.before or k_block >= whole.k
 
-    split = split_product(product, target.threads)
+    split = split_product(whole, target.threads)
     words = [product.m, product.n, product.k, operands.x_row, operands.x_k, int(activation)]
     words += [int(attrs["bias"] is not None), int(place), k_block, split.m_step, split.n_step]
     calls.append(
@@ -287,10 +294,10 @@ def lower_fused_matmul(node: Node, target: Target) -> list[Call | Alias]:
             (left, node.inputs[1], *extras),
             [*words, *operands.tail],
             parts=split.parts,
-            cost_ns=product.cost_ns,
+            cost_ns=whole.cost_ns,
             inplace=((0, 1 + len(extras)),) if one_block and residual_is_alone(node) else (),
-            flops=product.flops,
-            nbytes=4 * sum(math.prod(v.shape) for v in (y, *node.inputs)),
+            flops=whole.flops,
+            nbytes=4 * sum(int(math.prod(v.shape)) for v in (y, *node.inputs)),
         )
     )
     return calls

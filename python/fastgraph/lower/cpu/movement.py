@@ -9,7 +9,7 @@ import numpy as np
 
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
-from fastgraph.lower.call import Alias, Call
+from fastgraph.lower.call import Alias, Call, Temp
 from fastgraph.lower.cpu.layout import (
     broadcast_strides,
     choose_parts,
@@ -27,6 +27,7 @@ __all__ = [
     "lower_slice",
     "lower_take",
     "lower_transpose",
+    "spread_call",
 ]
 
 _ITEM_SIZES = (1, 2, 4, 8)
@@ -92,6 +93,20 @@ def _strided(node: Node, strides: Sequence[int], offset: int, target: Target) ->
         name = "copy_strided"
     parts = choose_parts(cost_ns, target.threads, units)
     return [Call(name, (out,), (source,), words, parts, cost_ns, nbytes=nbytes)]
+
+
+def spread_call(out: Temp, source: Value, target: Target) -> Call:
+    """Copy `source` to its place in an array of the largest extents; the rest of that stays."""
+    size = source.dtype.itemsize
+    whole = row_major([int(n) for n in source.shape])
+    sizes, (to, from_) = collapse(source.shape, [whole, row_major(source.shape)])
+    inner, step = sizes.pop(), from_.pop()
+    to.pop()
+    units, nbytes = int(prod(sizes)), 2 * int(source.nbytes)
+    words = [size, len(sizes), inner, step, 0, *sizes, *from_, *to]
+    cost_ns = 10.0 + 4.0 * units + memory_ns(nbytes)
+    parts = choose_parts(cost_ns, target.threads, units)
+    return Call("copy_strided", (out,), (source,), words, parts, cost_ns, nbytes=nbytes)
 
 
 @lowers("reshape")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,12 @@ from fastgraph.ir.graph import Node
 from fastgraph.ir.ops.user_kernel import with_body
 from fastgraph.lower.call import Call, Temp, estimate
 from fastgraph.lower.cpu.layout import choose_parts
-from fastgraph.lower.cpu.registry import LOWERINGS, Target
+from fastgraph.lower.cpu.movement import spread_call
+from fastgraph.lower.cpu.registry import LOWERINGS, SIZED, Target
 from fastgraph.lower.edges import chain
 from fastgraph.lower.recorder import NodeSpec, Recorder
 from fastgraph.lower.storage import Item, Lowered, Output, Place, Roots, nbytes_of
+from fastgraph.lower.strides import is_prefix
 from fastgraph.lower.user_kernel import UserCall, user_call
 
 __all__ = ["HostRecorder"]
@@ -32,6 +34,7 @@ class HostRecorder(Recorder):
     """The cpu."""
 
     outputs_outside = False
+    sized = SIZED
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -71,11 +74,18 @@ class HostRecorder(Recorder):
         claimed: set[Place] = set()
         for name, value in lowered.graph.outputs:
             root, _ = roots.of(value)
-            if root not in written or root in claimed or nbytes_of(root) != nbytes_of(value):
+            if not is_prefix(value.shape):
+                root = Temp(nbytes_of(value), f"rows of {name}")
+                lowered.run_calls.append((value.node, spread_call(root, value, self.target)))
+            elif root not in written or root in claimed or nbytes_of(root) != nbytes_of(value):
                 root = Temp(nbytes_of(value), f"copy of {name}")
                 lowered.run_calls += [(value.node, call) for call in self.copies([(root, value)])]
             claimed.add(root)
             lowered.outputs.append(Output(name, value, root))
+
+    def identity(self, call: Call) -> Hashable:
+        """Return kernel and words."""
+        return call.kernel, tuple(call.params)
 
     def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
         """Return a chain: overlap would be worth less than the bytes that order saves."""

@@ -52,6 +52,7 @@ def _merge(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, bool]]:
 
 def _chunk(columns: int, rows: int, threads: int) -> int:
     """Columns a unit: wide for the cache, narrower where threads would find nothing to do."""
+    columns, rows = int(columns), int(rows)
     if threads == 1:
         return min(_CHUNK, columns)
     wanted = ceil(columns * rows / (threads * 4) / 64) * 64
@@ -90,15 +91,16 @@ def lower_reduction(node: Node, target: Target) -> list[Call | Alias]:
     words = [int(inner_reduced), length, chunk, count, _NO_TOTAL, len(kept), len(over)]
     for pairs in (kept, over):
         words += [size for size, _ in pairs] + [stride for _, stride in pairs]
-    nbytes, runs = _traffic(source, out), prod(sizes) // length
+    nbytes, runs = _traffic(source, out), int(prod(sizes)) // int(length)
     cost_ns = 10.0 + 6.0 * runs + memory_ns(nbytes)
     parts = choose_parts(cost_ns, target.threads, units)
-    return [Call(name, (out,), (source,), words, parts, cost_ns, flops=prod(sizes), nbytes=nbytes)]
+    return [Call(name, (out,), (source,), words, parts, cost_ns, flops=int(prod(sizes)),
+                 nbytes=nbytes)]  # fmt: skip
 
 
 def _traffic(source: Value, out: Value) -> int:
     width = np.dtype(source.dtype).itemsize
-    return prod(source.shape) * width + prod(out.shape) * np.dtype(out.dtype).itemsize
+    return int(prod(source.shape)) * width + int(prod(out.shape)) * np.dtype(out.dtype).itemsize
 
 
 def _in_blocks(

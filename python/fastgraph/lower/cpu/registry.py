@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias, Call
 
-__all__ = ["LOWERINGS", "Lowering", "Target", "lowers"]
+__all__ = ["LOWERINGS", "SIZED", "Lowering", "Target", "lowers"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,12 @@ class Target:
 
 Lowering = Callable[[Node, Target], list[Call | Alias]]
 LOWERINGS: dict[str, Lowering] = {}
+# Whose calls follow extents: what depends on a size is a word that the kernel reads in each run.
+SIZED = frozenset((
+    "reshape", "transpose", "slice", "broadcast_to", "concat", "take", "region", "fused_matmul",
+    "fused_attention", "softmax", "layer_norm", "rms_norm", "sum", "mean", "prod", "max", "min",
+    "argmax", "argmin", "rotary_embedding", "scatter", "cumulative_sum", "top_k", "grouped_matmul",
+))  # fmt: skip
 
 
 def lowers(*ops: str) -> Callable[[Lowering], Lowering]:

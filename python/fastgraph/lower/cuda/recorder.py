@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,10 @@ class CudaRecorder(Recorder):
     def finish(self, lowered: Lowered, residency: Residency = NOTHING) -> None:
         """Add the nodes that bring inputs in and outputs out, also into handles."""
         close_seams(lowered, self.target, residency)
+
+    def identity(self, call: Any) -> Hashable:
+        """Return the kernel, its grid and its arguments."""
+        return call.code, call.grid, call.block, call.arguments, call.shared_bytes
 
     def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
         """Return the edges of a run."""

@@ -1,0 +1,428 @@
+"""Active extents: runs on fewer rows than a model was compiled for, without compiling again."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastgraph._core.sizes import ActiveSize, SizeTable, activated, dims_of
+from fastgraph._core.staging import Active
+from fastgraph.errors import InputError, UnsupportedError
+from fastgraph.ir.dims import LEADING, Dim, follows
+from fastgraph.ir.graph import Value
+from fastgraph.lower.program import Program
+from fastgraph.lower.residency import Residency
+from fastgraph.lower.sharing import can_share
+from fastgraph.passes.extents import Guard, Source, resized
+from fastgraph.runtime.state import Stateful
+
+if TYPE_CHECKING:
+    from fastgraph._core.buffer import Block
+    from fastgraph.runtime.compiled import Compilation
+    from fastgraph.runtime.params import ParamSet
+
+__all__ = ["Extended", "Extension", "Extents", "kept_params"]
+
+_Dims = tuple[Dim, ...]
+_Port = tuple[tuple[int, ...], tuple[slice, ...]]
+
+
+class Ports:
+    """The active parts of inputs or outputs: which axes are cut, and by which size."""
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], table: SizeTable) -> None:
+        self._cuts: list[list[tuple[int, int | None]] | None] = [
+            [(int(n), table.number(n) if isinstance(n, ActiveSize) else None) for n in shape]
+            if follows(shape)
+            else None
+            for shape in shapes
+        ]
+
+    def of(self, values: tuple[int, ...]) -> tuple[_Port | None, ...]:
+        """Return shape and slices of each, from what the steps of the table give."""
+        found: list[_Port | None] = []
+        for cuts in self._cuts:
+            if cuts is None:
+                found.append(None)
+                continue
+            shape = tuple([n if number is None else values[number] for n, number in cuts])
+            found.append((shape, tuple([slice(0, n) for n in shape])))
+        return tuple(found)
+
+
+class Extension:
+    """A program whose sizes follow some dimensions; a model and its clones share it."""
+
+    def __init__(
+        self, dims: _Dims, program: Program, own: Program, guards: Sequence[Guard], source: Source
+    ) -> None:
+        self.dims = dims
+        self.program = program
+        self._table = table = SizeTable(dims)
+        self._guards = [
+            (table.number(guard.size), table.number(guard.unless), guard) for guard in guards
+        ]
+        shapes = [tuple(activated(n, dims) for n in shape) for shape in source.shapes]
+        self._ins = Ports(shapes, table)
+        self._outs = Ports([value.shape for _, value in program.graph.outputs], table)
+        by_name = {value.name: value for value in own.graph.params}
+        # By memory number: parameters of the model that its own program does not read itself.
+        self.params = {
+            memory: by_name[value.name]
+            for value, memory in program.blocks.items()
+            if value.node.op == "param"
+        }
+        self.constants = {
+            memory: np.ascontiguousarray(value.node.attrs["value"])
+            for value, memory in program.blocks.items()
+            if value.node.op == "constant"
+        }
+
+    def ports(self, actual: tuple[int, ...]) -> tuple[Any, Any]:
+        """Return the active parts of inputs and outputs; InputError for an extent too small."""
+        values = self._table.work_out(actual)
+        for size, unless, guard in self._guards:
+            if values[size] < 0 < values[unless]:
+                wanted = ", ".join(
+                    f"{describe(dim)} {n}" for dim, n in zip(self.dims, actual, strict=True)
+                )
+                raise InputError(f"active extent of {wanted}: {guard.message}")
+        return self._ins.of(values), self._outs.of(values)
+
+
+@dataclass
+class Extents:
+    """The extents of one model, and the executables that it has for them.
+
+    Attributes
+    ----------
+    active : dict of Dim to int
+        What is set.
+    own : object
+        The executable for runs without extents.
+    made : dict
+        By the dimensions that are followed: extension, host program or words, executable.
+    outs : tuple of (shape, slices) or None
+        What runs write of each output, where an extent is set and that is not all.
+    """
+
+    active: dict[Dim, int] = field(default_factory=dict)
+    own: Any = None
+    made: dict[_Dims, Any] = field(default_factory=dict)
+    outs: tuple[_Port | None, ...] = ()
+
+    @property
+    def running(self) -> Any:
+        """What runs now; None where that is the model's own program."""
+        return self.made[tuple(sorted(self.active))] if self.active else None
+
+
+class Extended(Stateful):
+    """The part of a compiled graph that knows of extents."""
+
+    __slots__ = ()
+
+    _compilation: Compilation
+    _params: ParamSet
+    _extents: Extents
+
+    def set_active_extent(self, extent: tuple[int, int] | None, dim: str | None = None) -> None:
+        """Let later runs compute fewer rows: what the graph compiled for that size would give.
+
+        Takes microseconds, but for the first call with a dimension, which lowers the graph once
+        more. `arena_ptr`, offsets, views, bound steps and parameters stay as they are.
+
+        Parameters
+        ----------
+        extent : (int, int) or None
+            How many there are of how many: ``(actual, upper)``, with `actual` from 0 to `upper`.
+            None lets runs compute all again: of the dimension, or without one of all dimensions.
+        dim : str, optional
+            A dimension that `fg.dim` has named, of `upper`. Without it, the leading axis of every
+            input whose leading axis has size `upper`.
+
+        Raises
+        ------
+        InputError
+            `extent` is no such pair, there is no such dimension or it has another size, or an
+            operator needs more elements than `actual` leaves it.
+        UnsupportedError
+            An operator cannot follow; it is named.
+        GraphError
+            The model is closed.
+
+        After any of these, runs are as they were before.
+
+        Notes
+        -----
+        `run`, `run_typed` and futures return the active rows alone; all other ways out write those
+        and leave the rest of their memory as it was. Inputs are given in full, of which the active
+        rows are read, or as the active rows alone, but for those of `bind`.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> g = fg.Graph("total")
+        >>> x = g.input("x", (4, 2))
+        >>> _ = g.output(x * 2, "y"), g.output(x.sum(axis=0), "total")
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_active_extent((1, 4))
+        >>> model.run({"x": np.ones((4, 2), "f4")})
+        (array([[2., 2.]], dtype=float32), array([1., 1.], dtype=float32))
+        >>> model.set_active_extent(None)
+        >>> model.run({"x": np.ones((4, 2), "f4")})[1]
+        array([4., 4.], dtype=float32)
+        """
+        self._check_open()
+        wanted = dict(self._extents.active)
+        if extent is None:
+            for one in self._dims_named(dim) if dim is not None else list(wanted):
+                wanted.pop(one, None)
+        else:
+            actual, upper = pair_of(extent)
+            for one in self._dims_meant(dim, upper):
+                wanted[one] = actual
+        self._set_extents(wanted)
+
+    @property
+    def active_extents(self) -> dict[str, tuple[int, int]]:
+        """dict of str to (int, int): what is set, by dimension; "" is a leading axis of no name.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> g = fg.Graph("twice")
+        >>> _ = g.output(g.input("x", (fg.dim("n", 4),)) * 2)
+        >>> model = fg.Session("cpu").compile(g)
+        >>> model.set_active_extent((3, 4), dim="n")
+        >>> model.active_extents
+        {'n': (3, 4)}
+        """
+        return {name: (n, upper) for (name, upper), n in self._extents.active.items()}
+
+    @property
+    def _timed(self) -> Program:
+        """The program that a run is one of now."""
+        running = self._extents.running
+        return self._program if running is None else running[0].program
+
+    def _set_extents(self, wanted: dict[Dim, int]) -> None:
+        """Take over extents, all or nothing."""
+        extents = self._extents
+        if not wanted:
+            if extents.active:
+                self._locked(lambda: self._leave_extents())
+            return
+        dims = tuple(sorted(wanted))
+        made = extents.made.get(dims)
+        if made is None:
+            made = self._made_for(dims)
+        actual = tuple([wanted[dim] for dim in dims])
+        self._locked(lambda: self._enter_extents(made, actual, wanted))
+
+    def _made_for(self, dims: _Dims) -> Any:
+        compilation = self._compilation
+        extension = compilation.extensions.get(dims)
+        if extension is None:
+            extension = extension_of(compilation, dims)
+            extension = compilation.extensions.setdefault(dims, extension)
+        return extension, compilation.code.extended(extension, compilation.title)
+
+    def _enter_extents(self, made: Any, actual: tuple[int, ...], wanted: dict[Dim, int]) -> None:
+        """With the lock held."""
+        extents = self._extents
+        extension, (program, executable) = made
+        ins, outs = extension.ports(actual)
+        if self._state.rules:
+            self._check_feeds(extension, outs)
+        if extents.active and extents.running[0] is extension:
+            program.set_extents(actual)
+        else:
+            places = self._places_of(extension)
+            if extents.own is None:
+                extents.own = self.executable
+            program.set_extents(actual)
+            self._switch(executable, places)
+            extents.made[extension.dims] = made
+        extents.active = wanted
+        extents.outs = outs
+        parts = tuple([None if port is None else port[1] for port in outs])
+        self._set_active(Active(ins, parts), bool(self._state.rules))
+
+    def _check_feeds(self, extension: Extension, outs: Sequence[_Port | None]) -> None:
+        """Raise UnsupportedError for a feed that would not be what it is now."""
+        for i, rule in self._state.rules.items():
+            port = outs[rule.output]
+            handle = self.input_specs[i][0]
+            if port is not None and port[0][1:] != self.output_specs[rule.output][1][1:]:
+                raise UnsupportedError(
+                    f"the feed of handle {handle!r} copies rows, of which the active extent would "
+                    "make others than the leading ones"
+                )
+            pair = {(i, rule.output)}
+            if (
+                rule.at is None
+                and can_share(self._program, pair)
+                and not can_share(extension.program, pair)
+            ):
+                raise UnsupportedError(
+                    f"the feed of handle {handle!r} is computed where the handle lies, which the "
+                    "program for active extents cannot do"
+                )
+
+    def _settle(self) -> None:
+        extents = self._extents
+        if extents.active:
+            self._check_feeds(extents.running[0], extents.outs)
+        super()._settle()
+
+    def _possible(self, residency: Residency) -> Residency:
+        here = {(feed.handle, feed.output) for feed in residency.feeds if feed.in_place}
+        shared = set(here)
+        for extension, _ in self._extents.made.values() if here else ():
+            shared = can_share(extension.program, shared)
+        # Nothing is fed of an output of which a run writes nothing.
+        feeds = [feed for feed in residency.feeds if self._written_shape(feed.output)[:1] != (0,)]
+        return replace(residency, feeds=tuple(feeds)).copying(here - shared)
+
+    def _written_shape(self, j: int) -> tuple[int, ...]:
+        outs = self._extents.outs
+        port = outs[j] if outs else None
+        return super()._written_shape(j) if port is None else port[0]
+
+    def _leave_extents(self) -> None:
+        """With the lock held."""
+        extents = self._extents
+        self._switch(extents.own, [])
+        extents.active = {}
+        extents.outs = ()
+        self._set_active(None, bool(self._state.rules))
+
+    def _places_of(self, extension: Extension) -> list[tuple[int, Block]]:
+        """Where parameters lie that the extension alone reads."""
+        places = []
+        for memory, value in extension.params.items():
+            block = self._params.block(value)
+            if block is not None:
+                places.append((memory, block))
+            elif value in self._params.is_set:
+                raise UnsupportedError(
+                    f"the active extent needs parameter {value.name!r} as it was set, of which "
+                    "only what was computed of it is kept"
+                )
+        return places
+
+    def _extent_places(self, made: Mapping[int, Block]) -> list[tuple[int, Block]]:
+        """Where new blocks, by slot, belong that the program for extents alone reads."""
+        running = self._extents.running
+        if running is None:
+            return []
+        slot_of = self._compilation.setup.slot_of
+        return [
+            (memory, made[slot_of[value]])
+            for memory, value in running[0].params.items()
+            if slot_of[value] in made
+        ]
+
+    @property
+    def _active_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the active parts of inputs."""
+        active = self._extents.active
+        running = self._extents.running
+        if running is None:
+            return {}
+        ins, _ = running[0].ports(tuple([active[dim] for dim in running[0].dims]))
+        specs = zip(self.input_specs, ins, strict=True)
+        return {spec[0]: port[0] for spec, port in specs if port is not None}
+
+    def _dims_meant(self, name: str | None, upper: int) -> list[Dim]:
+        known = self._compilation.meant
+        found = known.get((name, upper))
+        if found is None:
+            if name is None:
+                found = self._dims_leading(upper)
+            else:
+                found = self._dims_named(name)
+                if found[0][1] != upper:
+                    raise InputError(
+                        f"{describe(found[0])} has size {found[0][1]}, not {upper} as in the "
+                        "active extent"
+                    )
+            known[name, upper] = found
+        return found
+
+    def _dims_named(self, name: str) -> list[Dim]:
+        known = self._compilation.source.dims
+        found = [dim for dim in known if dim[0] == name and name != LEADING]
+        if not found:
+            names = sorted({dim[0] for dim in known} - {LEADING})
+            raise InputError(
+                f"there is no dimension {name!r}; those of the inputs are {names}, named by fg.dim"
+            )
+        return found
+
+    def _dims_leading(self, upper: int) -> list[Dim]:
+        shapes = self._compilation.source.shapes
+        found = {
+            dim
+            for shape in shapes
+            if shape and shape[0] == upper
+            for dim in dims_of(shape[0])
+            if dim[1] == upper
+        }
+        if not found:
+            sizes = {name: shape[0] for name, shape, _ in self.input_specs if shape}
+            raise InputError(
+                f"no input has a leading axis of size {upper}; leading axes are {sizes}"
+            )
+        return sorted(found)
+
+
+def pair_of(extent: Any) -> tuple[int, int]:
+    """Return (actual, upper), or raise InputError."""
+    try:
+        actual, upper = extent
+        if any(isinstance(one, bool | np.bool_) for one in (actual, upper)):
+            raise TypeError
+        actual, upper = operator.index(actual), operator.index(upper)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"an active extent is (actual, upper), two ints, or None, not {extent!r:.80}"
+        ) from None
+    if not 0 <= actual <= upper:
+        raise InputError(f"active extent {actual} is not from 0 to {upper}")
+    return actual, upper
+
+
+def describe(dim: Dim) -> str:
+    """Return how messages call a dimension."""
+    return f"dimension {dim[0]!r}" if dim[0] != LEADING else f"the leading axis of {dim[1]}"
+
+
+def extension_of(compilation: Compilation, dims: _Dims) -> Extension:
+    """Infer and lower the graph of a model with sizes that follow `dims`."""
+    source, own = compilation.source, compilation.program
+    graph, guards = resized(source, dims)
+    program = compilation.side.extend(graph, compilation.options, own)
+    return Extension(dims, program, own, guards, source)
+
+
+def kept_params(source: Source) -> frozenset[str]:
+    """Return the parameters of which a program for extents may read parts that it cuts itself."""
+    found: set[str] = set()
+    needs: dict[Value, frozenset[str]] = {}
+    for node in source.graph.nodes:
+        if node.op == "param":
+            needs[node.outputs[0]] = frozenset((node.outputs[0].name,))
+        elif node.op == "constant":
+            needs[node.outputs[0]] = frozenset()
+        elif not node.is_leaf and all(value in needs for value in node.inputs):
+            above = frozenset().union(*(needs[value] for value in node.inputs))
+            needs.update(dict.fromkeys(node.outputs, above))
+            if node in source.attrs:
+                found |= above
+    return frozenset(found)

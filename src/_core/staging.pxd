@@ -1,0 +1,29 @@
+cimport numpy as cnp
+
+from fastgraph._core.runner cimport Runner
+
+
+cdef struct input_slot:
+    int type_num
+    int n_dims
+    Py_ssize_t nbytes
+    size_t first_dim             # in Engine.dims
+
+
+cdef class Active:
+    cdef tuple ins                       # by input: (shape, slices) of its active part, or None
+    cdef tuple outs                      # by output: the slices, or None
+
+# Copy a whole input to where it is staged.
+cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssize_t *dims,
+               cnp.ndarray array) except -1
+# Do so with an array of an input's active part alone; whether it is one.
+cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
+                       const Py_ssize_t *dims, tuple spec, value) except -1
+# What a run writes of output `i`, of arrays of its shape; None for all.
+cdef tuple Active_part(Active self, Py_ssize_t i)
+# An array of the caller's own with that; the whole output lies at `home`.
+cdef cnp.ndarray fresh_output(Active active, Py_ssize_t i, cnp.ndarray view, const void *home,
+                              Py_ssize_t nbytes)
+# Copy that.
+cdef int Active_copy(Active self, Py_ssize_t i, to, view) except -1

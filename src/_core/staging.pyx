@@ -1,0 +1,86 @@
+# cython: language_level=3
+"""Inputs that are copied to where a run reads them, and parts of arrays that an extent leaves."""
+
+import numpy as np
+
+cimport numpy as cnp
+from libc.string cimport memcpy
+
+from fastgraph._core.runner cimport Runner
+
+from fastgraph._core.checks import as_array
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    bint PyArray_ISCARRAY_RO(cnp.ndarray)
+
+
+cdef class Active:
+    """The active parts of inputs and outputs while an extent is set.
+
+    Parameters
+    ----------
+    ins : tuple of (shape, slices) or None
+        By input; None for one without.
+    outs : tuple of slices or None
+        By output.
+    """
+
+    def __init__(self, tuple ins not None, tuple outs not None):
+        self.ins = ins
+        self.outs = outs
+
+
+cdef cnp.ndarray staged(Runner runner, Py_ssize_t i, const input_slot *slot,
+                        const Py_ssize_t *dims):
+    return cnp.PyArray_SimpleNewFromData(
+        slot.n_dims, <cnp.npy_intp *> dims, slot.type_num, runner.staging(i))
+
+
+cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssize_t *dims,
+               cnp.ndarray array) except -1:
+    if PyArray_ISCARRAY_RO(array):
+        # Without giving up the GIL, which PyArray_CopyInto does: see place_sequence.
+        memcpy(runner.staging(i), cnp.PyArray_DATA(array), slot.nbytes)
+    elif cnp.PyArray_CopyInto(staged(runner, i, slot, dims), array) < 0:
+        return -1
+    return runner.take_staged(i)
+
+
+cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
+                       const Py_ssize_t *dims, tuple spec, value) except -1:
+    if self is None or self.ins[i] is None:
+        return False
+    shape, part = self.ins[i]
+    array = as_array(f"input {spec[0]!r}", value, shape, spec[2])
+    if array.shape != shape or array.dtype != spec[2]:
+        return False
+    staged(runner, i, slot, dims)[part] = array
+    runner.take_staged(i)
+    return True
+
+
+cdef tuple Active_part(Active self, Py_ssize_t i):
+    return None if self is None else self.outs[i]
+
+
+cdef cnp.ndarray fresh_output(Active active, Py_ssize_t i, cnp.ndarray view, const void *home,
+                              Py_ssize_t nbytes):
+    cdef cnp.ndarray array
+    part = Active_part(active, i)
+    if part is not None:
+        return np.array(view[part], order="C")
+    array = cnp.PyArray_EMPTY(
+        cnp.PyArray_NDIM(view), cnp.PyArray_DIMS(view), cnp.PyArray_TYPE(view), 0)
+    memcpy(cnp.PyArray_DATA(array), home, nbytes)
+    return array
+
+
+cdef int Active_copy(Active self, Py_ssize_t i, to, view) except -1:
+    part = Active_part(self, i)
+    if part is None:
+        np.copyto(to, view, casting="no")
+    else:
+        np.copyto(to[part], view[part], casting="no")
+    return 0
