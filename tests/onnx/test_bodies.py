@@ -68,6 +68,15 @@ def test_a_condition_of_the_run():
     assert loaded.run({"x": -np.ones((2, 3), "f4")})[0].tolist() == [[5, 5, 5]] * 2
 
 
+def test_both_branches_must_be_sound_where_only_a_run_knows():
+    built = choice([node("ReduceSum", "x", "s", keepdims=0), node("Greater", "s zero", "c")])
+    built.graph.node[2].attribute[0].g.node[0].op_type = "Unheard"
+    with pytest.raises(
+        fg.CompileError, match=r"Unheard making 'm'[^$]*where 'c' is always the same"
+    ):
+        fg.load(in_bytes(built))
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_known_condition_leaves_one_branch(known):
     """Also where it is worked out from initialisers; the other may hold what is not known."""

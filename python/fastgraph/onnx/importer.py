@@ -34,6 +34,7 @@ from fastgraph.onnx.registry import (
     NodeError,
     OnnxNode,
     Rule,
+    Untranslated,
     check_affordable,
     find_rule,
 )
@@ -223,10 +224,6 @@ def _input_problems(info: ValueInfoProto) -> list[str]:
     return []
 
 
-class _Untranslated(Exception):
-    """A body holds what is not supported."""
-
-
 class _Translator:
     """The values made so far: graph values, or arrays where they are known at import."""
 
@@ -284,7 +281,7 @@ class _Translator:
             return
         try:
             results = self._results(node)
-        except _Untranslated:
+        except Untranslated:
             return  # What is wrong with its body is among the problems.
         except (NodeError, GraphError) as error:
             self.problems.append(f"{node_label(node)}: {error}")
@@ -376,7 +373,7 @@ class _Translator:
             for node in nodes:
                 inner.translate(node)
         if len(self.problems) > count:
-            raise _Untranslated
+            raise Untranslated
         return tuple(inner._known[o.name] for o in body.output)
 
     def _folded(

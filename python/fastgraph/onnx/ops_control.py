@@ -10,7 +10,7 @@ import numpy as np
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
 from fastgraph.ir.ops.control import cond, while_loop
-from fastgraph.onnx.registry import NodeError, OnnxNode, Operand, onnx_op
+from fastgraph.onnx.registry import NodeError, OnnxNode, Operand, Untranslated, onnx_op
 
 __all__: list[str] = []
 
@@ -31,7 +31,13 @@ def if_else(node: OnnxNode, condition: Operand) -> Any:
     def else_branch() -> tuple[Value, ...]:
         return lifted(node, node.run_body("else_branch", ()))
 
-    found = cond(scalar(condition), then_branch, else_branch)
+    try:
+        found = cond(scalar(condition), then_branch, else_branch)
+    except Untranslated:
+        raise NodeError(
+            "only a run knows which branch is taken, so both must be sound; where "
+            f"'{node.inputs[0]}' is always the same, make it an initialiser or a Constant"
+        ) from None
     return found if isinstance(found, tuple) else (found,)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "OnnxNode",
     "Operand",
     "Rule",
+    "Untranslated",
     "check_affordable",
     "find_rule",
     "known_operators",
@@ -45,6 +46,10 @@ Result = Operand | tuple[Operand | None, ...]
 
 class NodeError(Exception):
     """A node that cannot be translated; the importer adds its name and collects all of them."""
+
+
+class Untranslated(Exception):
+    """A body holds what cannot be translated, which is among the problems already."""
 
 
 @dataclass
