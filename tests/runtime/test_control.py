@@ -256,6 +256,29 @@ def test_a_state_that_turns_and_choices_make():
 
 
 @pytest.mark.host
+@pytest.mark.parametrize("op", ["cond", "while_loop", "kernel"])
+def test_an_active_extent_is_refused_by_name(op):
+    """Unless what follows it goes past the functions."""
+
+    def use(x):
+        if op == "cond":
+            return ops.cond(ops.sum(x) > 0, lambda: x * 2, lambda: x)
+        if op == "while_loop":
+            return ops.while_loop(lambda v: ops.sum(v) < 9, lambda v: v * 2, x)
+        return ops.kernel(lambda grid, block, y, x: np.copyto(y, x), [x], x.shape, x.dtype)
+
+    x = np.ones((4, 2), "f4")
+    model = compiled(built(use, x))
+    with pytest.raises(fg.UnsupportedError, match=rf"{op} \({op}, test_control.*cannot follow"):
+        model.set_active_extent((3, 4))
+    wanted = {"cond": 2, "while_loop": 2, "kernel": 1}[op]
+    assert model.run({"x0": x})[0].tolist() == [[wanted, wanted]] * 4
+    apart = compiled(built(lambda x, y: (ops.sum(x, axis=0), use(y)), x, np.ones((3, 2), "f4")))
+    apart.set_active_extent((2, 4))
+    assert apart.run({"x0": x, "x1": x[:3]})[0].tolist() == [2, 2]
+
+
+@pytest.mark.host
 def test_a_loop_without_end_can_be_interrupted():
     def endless(x):
         return ops.while_loop(lambda y: ops.sum(y) > 0, lambda y: ops.maximum(y * 0.5, 1), x)

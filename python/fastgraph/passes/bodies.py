@@ -95,8 +95,7 @@ class Mover:
                 continue
             is_set = i >= carried and self.rewriter.is_set(outer)
             name = graph.free_name(inner.name if i < carried else outer.label)
-            declare = graph.param if is_set else graph.input
-            values[inner] = declare(name, inner.shape, inner.dtype)
+            values[inner] = declared(graph, "param" if is_set else "input", name, inner)
             outside[name] = outer
         graph.annotate()
         for node in body.nodes:
@@ -114,6 +113,14 @@ class Mover:
                 self.keep(node)
                 outer_of.update((value, self.rewriter[value]) for value in node.outputs)
         return Body(done.graph, outer_of, carried)
+
+
+def declared(graph: Graph, op: str, name: str, like: Value) -> Value:
+    """Declare an input or parameter of a body that stands for a value like this one."""
+    value: Value = getattr(graph, op)(name, like.shape, like.dtype)
+    # What callers give has an axis of rows; this is of the size of what it is given.
+    value.shape = like.shape
+    return value
 
 
 class Body:
@@ -136,12 +143,11 @@ class Body:
         graph = Graph(self.graph.name)
         starts = self.graph.inputs[: self.carried]
         values = {
-            inner: graph.input(inner.name, outer.shape, outer.dtype)
+            inner: declared(graph, "input", inner.name, outer)
             for inner, outer in zip(starts, carried, strict=True)
         }
         places = {
-            outer: graph.input(graph.free_name(outer.label), outer.shape, outer.dtype)
-            for outer in needed
+            outer: declared(graph, "input", graph.free_name(outer.label), outer) for outer in needed
         }
         values.update((inner, places[v]) for inner, v in self.outside.items() if v in places)
         for node in self.nodes:

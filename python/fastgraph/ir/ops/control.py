@@ -54,6 +54,8 @@ def check_bodies(op: str, inputs: Sequence[Spec], attrs: Attrs) -> None:
         wanted = specs_of(attrs[key].inputs)
         if list(inputs[FIRST[op] :]) != wanted:
             found = described(inputs[FIRST[op] :])
+            if found == described(wanted):  # One of the two follows an extent.
+                raise GraphError(f"{op}: its functions are of the sizes that they were written for")
             raise GraphError(f"{op}: {key} takes {described(wanted)}, found {found}")
 
 
