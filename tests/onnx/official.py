@@ -87,6 +87,8 @@ OTHER = {
     ),
     "test_maxpool_with_argmax_2d_precomputed_pads": "indices of the largest elements",
     "test_maxpool_with_argmax_2d_precomputed_strides": "indices of the largest elements",
+    "test_batchnorm_epsilon_training_mode": "training",
+    "test_batchnorm_example_training_mode": "training",
     "test_training_dropout": "training",
     "test_training_dropout_default": "training",
     "test_training_dropout_default_mask": "training",

@@ -60,6 +60,27 @@ def test_bias_of_another_node(graph):
     assert node.inputs[node.attrs["bias"]].shape == (3,)
 
 
+def test_scales_and_shifts_go_into_the_weights(graph):
+    h = layer(graph, graph.input("x", (1, 3, 20, 20)), 8)
+    h = h * graph.param("scale", (8, 1, 1)) + graph.param("shift", (1, 8, 1, 1))
+    graph.output(ops.relu(h), "y")
+    w = graph.param("bare", (4, 3, 30))
+    bare = ops.conv(graph.input("z", (1, 3, 60)), w)
+    graph.output(2 * bare + graph.param("row", (4, 1)), "z")
+    assert names(run_nodes(graph)) == ["conv", "conv"]
+
+
+def test_other_scales_stay(graph):
+    """Of a position, of a run, and where the result itself is wanted too."""
+    x = graph.input("x", (1, 3, 60))
+    graph.output(layer(graph, x, 4) * graph.param("places", (58,)), "places")
+    graph.output(layer(graph, x, 4) * graph.input("given", (4, 1)), "given")
+    seen = layer(graph, x, 4)
+    graph.output(seen, "seen")
+    graph.output(seen * graph.param("scale", (4, 1)), "scaled")
+    assert names(run_nodes(graph)) == ["conv", "region"] * 3
+
+
 def test_double_has_no_epilogue(graph):
     graph.output(ops.relu(layer(graph, graph.input("x", (1, 2, 40), "float64"), 3)), "y")
     assert names(run_nodes(graph)) == ["conv", "region"]

@@ -80,6 +80,27 @@ def global_max_pool(node: OnnxNode, x: Value) -> Value:
     return ops.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
+@onnx_op("BatchNormalization")
+def batch_normalization(
+    node: OnnxNode, x: Value, scale: Value, b: Value, mean: Value, var: Value
+) -> Value:
+    """Each channel by statistics that are known, not by those of the batch."""
+    of_kind("f", x, scale, b, mean, var)
+    if node.flag("training_mode", False):
+        raise NodeError("training_mode is 1, but models are run and not trained here")
+    if node.get_int("spatial", 1) != 1:
+        raise NodeError("spatial is 0; statistics of channels alone are supported")
+    if x.ndim < 2 or any(v.shape != (x.shape[1],) for v in (scale, b, mean, var)):
+        raise NodeError(f"x {x.shape} and its statistics {scale.shape} do not fit")
+    column = (x.shape[1], *(1 for _ in x.shape[2:]))
+    with node.aside("statistics"):
+        spread = ops.sqrt(ops.add(var, node.get_float("epsilon", 1e-5)))
+        factor = ops.divide(scale, ops.astype(spread, scale.dtype))
+        shift = ops.subtract(b, ops.multiply(ops.astype(mean, factor.dtype), factor))
+        factor, shift = (ops.astype(ops.reshape(v, column), x.dtype) for v in (factor, shift))
+    return ops.add(ops.multiply(x, factor), shift)
+
+
 def _kernel(node: OnnxNode, x: Value, found: Shape | None) -> Shape:
     """The sizes of a window: those of the weight, or else of the attribute."""
     given = node.get_ints("kernel_shape")

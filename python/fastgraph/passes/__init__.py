@@ -15,6 +15,7 @@ from fastgraph.passes import (
     fuse,
     joint,
     rewrite,
+    scales,
     schedule,
     setprogram,
     views,
@@ -83,6 +84,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     """
     found = dead.run(graph)
     found = fold.run(found)
+    found = dead.run(scales.run(found)) if fuse else found
     found = dead.run(canonicalise.run(channels.run(found)))
     if fuse:
         found = dead.run(attention.run(found))
