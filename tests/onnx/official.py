@@ -37,6 +37,7 @@ STATIC_INPUTS = {
     "Pad": (1, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
+    "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
     "Split": (1,),
     "Squeeze": (1,),
@@ -44,6 +45,7 @@ STATIC_INPUTS = {
     "TopK": (1,),
     "Trilu": (1,),
     "Unsqueeze": (1,),
+    "Upsample": (1,),
     **dict.fromkeys(
         (
             "ReduceL1",

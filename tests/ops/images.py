@@ -88,6 +88,30 @@ def pools(draw: Any, name: str) -> Case:
 
 
 @st.composite
+def resizes(draw: Any) -> Case:
+    shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
+    mode = draw(st.sampled_from(["nearest", "nearest", "linear", "cubic"]))
+    dtype = np.dtype(draw(st.sampled_from(DTYPES) if mode == "nearest" else FLOAT_DTYPES))
+    (x,) = normal(draw, shape, dtype=np.float64)
+    x = x.astype(dtype) if is_float(dtype) else (x > 0).astype(dtype)
+    count = draw(st.integers(1, len(shape)))
+    places = ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"]
+    rounds = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+    options: dict[str, Any] = {
+        "axis": tuple(draw(st.permutations(range(len(shape)))))[:count],
+        "mode": mode,
+        "coordinate_transformation_mode": draw(st.sampled_from(places)),
+        "nearest_mode": draw(st.sampled_from(rounds)),
+        "antialias": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        options["sizes"] = draw(st.tuples(*[st.integers(1, 9)] * count))
+    else:
+        options["scales"] = draw(st.tuples(*[st.sampled_from([1.0, 1.5, 2.0, 3.3])] * count))
+    return (lambda value: ops.resize(value, **options)), [x]
+
+
+@st.composite
 def recurrences(draw: Any, name: str) -> Case:
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[name]
     direction = draw(st.sampled_from(["forward", "reverse", "bidirectional"]))
@@ -137,5 +161,6 @@ CASES = {
     "gru": recurrences("gru"),
     "lstm": recurrences("lstm"),
     "max_pool": pools("max_pool"),
+    "resize": resizes(),
     "rnn": recurrences("rnn"),
 }

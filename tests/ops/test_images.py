@@ -115,6 +115,11 @@ def refusal(build: Any) -> str:
         (lambda g: ops.conv(g.input("x", (1, 4, 9), "int32"), normal(2, 4, 3)), "takes floats"),
         (lambda g: ops.conv_transpose(g.input("x", (1, 4, 1)), normal(4, 2, 3), pads=2), "sizes"),
         (lambda g: ops.max_pool(g.input("x", (1, 4, 9)), 2, pads=2), "whole windows"),
+        (lambda g: ops.resize(g.input("x", (4,)), 3, scales=2.0), "either sizes or scales"),
+        (lambda g: ops.resize(g.input("x", (4,), "int8"), 3, mode="linear"), "takes floats"),
+        (lambda g: ops.resize(g.input("x", (4,)), 3, mode="sinc"), "mode must be one of nearest"),
+        (lambda g: ops.resize(g.input("x", (4, 4)), 3), "sizes must be 2"),
+        (lambda g: ops.resize(g.input("x", (4,)), scales=0.1), "leave nothing"),
         (lambda g: ops.lstm(g.input("x", (1, 1, 4)), normal(1, 8, 4), normal(1, 8, 3)), "w must"),
         (
             lambda g: ops.gru(

@@ -42,6 +42,7 @@ SCALES = {
     "conv_transpose": 8.0,
     "gru": 16.0,
     "lstm": 16.0,
+    "resize": 16.0,
     "rnn": 16.0,
 }
 

@@ -19,7 +19,6 @@ f4 = np.float32
 # Scenarios of compiled graphs whose operators or methods are still missing, by what is missing.
 # The test below fails as soon as one of them exists, so that its scenario is written.
 TO_COME = {
-    "resizing": "ops.resize",
     "block-quantised weights": "ops.dequantize",
     "pipelines": "CompiledGraph.run_pipelined",
 }
@@ -275,9 +274,11 @@ def test_windows_on_images(device, axes):
     graph.output(ops.conv(x, ones, f4([0.5]), strides=2), "sums")
     graph.output(ops.average_pool(x, 2, strides=2), "means")
     graph.output(ops.max_pool(x, 2, strides=2), "largest")
+    graph.output(ops.resize(x, scales=[1, 1] + [0.5] * axes, mode="linear"), "halves")
     graph.output(ops.conv_transpose(ops.max_pool(x, 4), ones * 2, strides=2), "spread")
     model = fg.Session(device).compile(graph)
-    sums, means, largest, spread = model.run({"x": image})
+    sums, means, largest, halves, spread = model.run({"x": image})
+    np.testing.assert_allclose(halves, means, rtol=1e-6)
     np.testing.assert_allclose(sums, means * 2**axes + 0.5, rtol=1e-6)
     assert largest.ravel()[-1] == image.max() and largest.shape == (1, 1, *(2,) * axes)
     assert (spread == 2 * image.max()).all() and spread.shape == (1, 1, *(2,) * axes)

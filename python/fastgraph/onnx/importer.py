@@ -25,6 +25,7 @@ from fastgraph.onnx import (
     ops_movement,
     ops_recurrence,
     ops_reduction,
+    ops_resizing,
 )
 from fastgraph.onnx.dims import Dim, bind_shapes, declared_dims, dims_text
 from fastgraph.onnx.proto import attribute_value, element_type_name, read_model, tensor_array
@@ -65,6 +66,7 @@ FAMILIES = (
     ops_movement,
     ops_recurrence,
     ops_reduction,
+    ops_resizing,
 )
 
 Array = np.ndarray[Any, Any]

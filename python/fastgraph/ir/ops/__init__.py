@@ -82,6 +82,7 @@ from fastgraph.ir.ops.normalization import layer_norm, rms_norm, softmax
 from fastgraph.ir.ops.ordering import cumulative_sum, top_k
 from fastgraph.ir.ops.pooling import average_pool, max_pool
 from fastgraph.ir.ops.reduction import all, any, argmax, argmin, max, mean, min, prod, sum
+from fastgraph.ir.ops.resizing import resize
 from fastgraph.ir.ops.rotary import rotary_embedding
 from fastgraph.ir.ops.scattering import (
     gather_nd,
@@ -226,6 +227,7 @@ __all__ = [
     "relu",
     "remainder",
     "reshape",
+    "resize",
     "right_shift",
     "rms_norm",
     "rnn",
