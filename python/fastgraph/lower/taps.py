@@ -1,8 +1,9 @@
-"""What kernels of a mixture of experts note beside a run: which rows and which experts."""
+"""What kernels of a mixture of experts are told beside a run, and what they note there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Temp
@@ -15,6 +16,8 @@ __all__ = [
     "counts_of",
     "indices_nbytes",
     "indices_of",
+    "table_nbytes",
+    "table_of",
 ]
 
 WORD = 8
@@ -24,20 +27,24 @@ HEAD_NBYTES = 2 * WORD
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tap(Temp):
-    """Memory of no run, in which a kernel makes notes while the first of its words is not 0.
+    """Memory beside a run, of a model's own: nothing, until somebody asks for more.
 
-    A tap with `matrices` has after two words a number for each of them, how often it was given
-    rows, and then another for each, how many. One without is of a `top_k`: its second word says
-    how often indices were written, and then these follow, in 32 bits. Nothing sets them back to 0.
-    For edges it is read alone: no two calls have the same.
+    What is noted is noted while the first word is not 0, or where there is memory at all; nothing
+    sets it back to 0. For edges a tap is read alone: no two calls have the same.
 
     Attributes
     ----------
+    kind : {"counts", "indices", "table"}
+        ``counts``: after two words a number for each expert, how often it was given rows, and then
+        another for each, how many. ``indices``: the second word says how often indices were
+        written, and then these follow, in 32 bits. ``table``: the addresses of the experts, which
+        else lie one behind the other.
     node : Node
     matrices : Value or None
-        Those that its kernel chooses from.
+        The experts; None where a `top_k` chooses them.
     """
 
+    kind: Literal["counts", "indices", "table"]
     node: Node
     matrices: Value | None = None
 
@@ -62,16 +69,26 @@ class Tap(Temp):
 
 def counts_of(node: Node, matrices: Value) -> Tap:
     """Return the tap of a node that brings rows to their matrices."""
-    return Tap(HEAD_NBYTES, "rows by expert", node=node, matrices=matrices)
+    return Tap(HEAD_NBYTES, "rows by expert", kind="counts", node=node, matrices=matrices)
 
 
 def indices_of(node: Node) -> Tap:
     """Return the tap of a node that chooses elements."""
-    return Tap(HEAD_NBYTES, "indices", node=node)
+    return Tap(HEAD_NBYTES, "indices", kind="indices", node=node)
+
+
+def table_of(node: Node, matrices: Value) -> Tap:
+    """Return the tap of a node that multiplies rows with their matrices."""
+    return Tap(HEAD_NBYTES, "addresses of experts", kind="table", node=node, matrices=matrices)
+
+
+def table_nbytes(experts: int) -> int:
+    """Return the bytes of a table."""
+    return max(WORD * experts, HEAD_NBYTES)
 
 
 def counts_nbytes(experts: int) -> int:
-    """Return the bytes of a tap with matrices to which somebody listens."""
+    """Return the bytes of a tap of counts to which somebody listens."""
     return HEAD_NBYTES + 2 * WORD * experts
 
 

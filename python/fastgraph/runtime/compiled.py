@@ -236,7 +236,10 @@ class CompiledGraph(Extended, Routed):
             for slot, block in made.items()
             if slots[slot] in program.blocks
         ]
-        self._adopt(params, [*places, *self._extent_places(made)], params.unset)
+        places += self._extent_places(made)
+        move = self._routing.prepare(params, made)
+        self._adopt(params, places, params.unset)
+        self._routing.follow(self, move)
 
     def set_param_typed(self, name: str, data: Any, dtype: str) -> None:
         """Set one parameter from bytes; else as `set_param`.

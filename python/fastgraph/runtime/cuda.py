@@ -32,15 +32,16 @@ from fastgraph.lower.cuda.seam import (
     move_code,
     with_pointers,
 )
-from fastgraph.lower.program import Program, SetProgram, lower_calls, record_calls
+from fastgraph.lower.program import Program, SetProgram, TapPlace, lower_calls, record_calls
 from fastgraph.lower.residency import NOTHING, Residency
 from fastgraph.lower.sharing import can_share
 from fastgraph.lower.storage import Lowered, Place, nbytes_of
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
+from fastgraph.runtime.cuda_experts import Residence, check_experts
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.side import NOWHERE, Code, Side
 
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import CompiledGraph
@@ -304,6 +305,31 @@ class CudaCode(Code):
         """Return memory of the device."""
         return self.side.gpu.allocate(nbytes)
 
+    def in_host(self, source: _Array | Block) -> Block:
+        """Return pinned memory with the bytes of an array or a block."""
+        gpu = self.side.gpu
+        if isinstance(source, Block) and source.memory is not None and source.memory.host_visible:
+            return source
+        nbytes = source.nbytes
+        block = gpu.allocate_host(nbytes)
+        target = buffer.view(block, 0, (nbytes,), "uint8", gpu.device)
+        if isinstance(source, Block):
+            stream = gpu.create_stream()
+            found = buffer.view(source, 0, (nbytes,), "uint8", gpu.device)
+            cuda_work.copy(stream, [(target, found)])
+            stream.synchronize()
+        elif nbytes:
+            np.asarray(target)[...] = np.frombuffer(source, "u1")
+        return block
+
+    def check_experts(self, counts: Sequence[TapPlace]) -> None:
+        """Raise UnsupportedError where something else reads them."""
+        check_experts(self.program, counts)
+
+    def residence(self, counts: Sequence[TapPlace], title: str) -> Residence:
+        """Return what keeps experts in slots of the device and in pinned memory."""
+        return Residence(self.side.gpu, self.program, counts, title)
+
     @cached_property
     def nothing(self) -> Block:
         """Block: no memory, at address 0."""
@@ -335,7 +361,7 @@ class CudaCode(Code):
         fault = int(np.asarray(buffer.view(word, 0, (), "uint64", gpu.device))[()])
         return fault - 1 if fault else None
 
-    def runner(self, params: ParamSet, title: str) -> Runner:
+    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
         """Return what runs the program, over memory and a stream of its own."""
         gpu, program = self.side.gpu, self.program
         memories = program.record.memories
@@ -368,7 +394,7 @@ class CudaCode(Code):
             found = params.block(value)
             blocks[memory] = None if found is None else (found, 0)
         for place in program.taps:
-            blocks[place.memory] = self.nothing, 0
+            blocks[place.memory] = taps.get(place.memory, self.nothing), 0
         return cuda_runner(
             gpu.gpu,
             gpu.create_stream(),

@@ -22,7 +22,14 @@ from fastgraph.errors import InputError, OutOfMemoryError
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cpu import Target
 from fastgraph.lower.cpu.recorder import HostRecorder
-from fastgraph.lower.program import Program, SetProgram, extend, lower, lower_calls
+from fastgraph.lower.program import (
+    Program,
+    SetProgram,
+    TapPlace,
+    extend,
+    lower,
+    lower_calls,
+)
 from fastgraph.lower.residency import Residency
 from fastgraph.lower.sharing import can_share
 from fastgraph.lower.storage import nbytes_of
@@ -30,7 +37,7 @@ from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.side import NOWHERE, Code, Side
 
 if TYPE_CHECKING:
     from fastgraph._core.host_graph import HostGraph
@@ -122,6 +129,16 @@ class HostCode(Code):
         """Return memory of the host."""
         return buffer.allocate(nbytes, zero=False)
 
+    def in_host(self, source: _Array | Block) -> Block:
+        """Return a block that is one, and an array as one."""
+        return source if isinstance(source, Block) else block_of(source)
+
+    def check_experts(self, counts: Sequence[TapPlace]) -> None:
+        """Nothing moves, so nothing is in the way."""
+
+    def residence(self, counts: Sequence[TapPlace], title: str) -> None:
+        """Return None: experts are read where they are."""
+
     @cached_property
     def nothing(self) -> Block:
         """Block: zeros."""
@@ -155,7 +172,7 @@ class HostCode(Code):
             return nodes[-1]
         return None
 
-    def runner(self, params: ParamSet, title: str) -> Runner:
+    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
         """Return what runs the program, over an arena of its own."""
         program = self.program
         try:
@@ -169,7 +186,8 @@ class HostCode(Code):
             block = params.block(value)
             if block is not None:
                 bindings[memory] = block
-        bindings.update({place.memory: self.nothing for place in program.taps})
+        for place in program.taps:
+            bindings[place.memory] = taps.get(place.memory, self.nothing)
         executable = host_graph.instantiate(self.host, bindings, self.threads, self.release_gil)
         sizes = program.record.memories
         return host_runner(

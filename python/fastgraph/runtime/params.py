@@ -163,14 +163,28 @@ def _block_of(code: Code, what: str, array: np.ndarray[Any, Any], lent: bool = F
         raise named(error, what) from None
 
 
+def _in_host(code: Code, value: Value, source: np.ndarray[Any, Any] | Block) -> Block:
+    try:
+        return code.in_host(source)
+    except OutOfMemoryError as error:
+        what = f"a copy in pinned memory of {value.name or value.node.name!r}"
+        raise named(error, what) from None
+
+
 class ParamSet:
     """The parameters of one model: what is set, and the blocks that a run reads. Never changed."""
 
     def __init__(
-        self, setup: SetUp, blocks: ParamBlocks | None = None, is_set: set[Value] | None = None
+        self,
+        setup: SetUp,
+        blocks: ParamBlocks | None = None,
+        is_set: set[Value] | None = None,
+        in_host: frozenset[int] = frozenset(),
     ) -> None:
         self.setup = setup
         self.is_set: set[Value] = set() if is_set is None else is_set
+        # Slots whose blocks are in memory of the host that the device reaches.
+        self.in_host = in_host
         if blocks is None:
             blocks = ParamBlocks(len(setup.slots))
             blocks.replace(setup.constant_blocks)
@@ -238,6 +252,8 @@ class ParamSet:
                 raise InputError(
                     f"parameter {value.name!r} is not kept as it was given; set it again"
                 )
+            if setup.slot_of[value] in self.in_host:
+                return _in_host(setup.code, value, array)
             lent = value in setup.transient
             return _block_of(setup.code, f"parameter {value.name!r}", array, lent)
 
@@ -265,6 +281,21 @@ class ParamSet:
         made.update(
             {setup.slot_of[v]: block for v, block in kept.items() if v not in setup.transient}
         )
-        other = ParamSet(setup, self.blocks.share(), known)
+        for slot in self.in_host & made.keys():
+            made[slot] = _in_host(setup.code, setup.slots[slot], made[slot])
+        other = ParamSet(setup, self.blocks.share(), known, self.in_host)
+        other.blocks.replace(made)
+        return other, made
+
+    def moved_to_host(self, values: Collection[Value]) -> tuple[ParamSet, dict[int, Block]]:
+        """Return the set with the blocks of these in memory of the host, and these by slot."""
+        setup = self.setup
+        made = {}
+        for value in values:
+            slot, block = setup.slot_of[value], self.block(value)
+            if slot not in self.in_host and block is not None:
+                made[slot] = _in_host(setup.code, value, block)
+        in_host = self.in_host | {setup.slot_of[value] for value in values}
+        other = ParamSet(setup, self.blocks.share(), self.is_set, in_host)
         other.blocks.replace(made)
         return other, made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from fastgraph.runtime.side import Code
 
 if TYPE_CHECKING:
     from fastgraph.runtime.moe import Routed
+    from fastgraph.runtime.params import ParamSet
 
 __all__ = ["ResidencyStats", "Routing"]
 
@@ -57,9 +58,12 @@ class Routing:
         self.title = title
         self.masks: Masks | None = None
         self.number: int | None = None
+        self._residence: Any = None
         self._counters: list[Note] = []
         self._routers: list[Note] = []
         self._totals = np.zeros((2, 2), np.int64)
+        # Where taps lie, by memory, as far as that is not nothing.
+        self.bound: Mapping[int, Block] = {}
 
     @property
     def told(self) -> tuple[Masks | None, int | None]:
@@ -103,16 +107,53 @@ class Routing:
         ])  # fmt: skip
 
     def set_masks(self, model: Routed, masks: Masks) -> None:
-        """Let later runs count by these masks, and what earlier ones counted by theirs."""
+        """Let later runs go by these masks, and what earlier ones counted by theirs."""
         if self.masks is None:
-            notes = [
-                self._note(place, counts_nbytes(place.tap.experts)) for place in self._products()
-            ]
-            self._listen(model, notes, [])
-            self._counters = notes
-        else:
-            self._count()
+            self._begin(model, masks)
+            return
+        move = None
+        if self._residence is not None:
+            move = self._residence.prepare(model._params, masks)
+        # All that was handed in is over then.
+        model._adopt(model._params, [], model._params.unset)
+        self._count()
+        self.follow(model, move)
         self.masks = masks
+
+    def _begin(self, model: Routed, masks: Masks) -> None:
+        """Count from now on; on a device, let experts be where the masks say."""
+        products = self._products()
+        notes = [self._note(place, counts_nbytes(place.tap.experts)) for place in products]
+        residence = self.code.residence(products, self.title)
+        params, places = model._params, []
+        if residence is not None:
+            params, moved = params.moved_to_host(residence.values)
+            move = residence.prepare(params, masks, frozenset(residence.values.values()))
+            residence.make(move)
+            residence.stream.synchronize()
+            slots, blocks = params.setup.slots, self.code.program.blocks
+            places = [(blocks[slots[slot]], block) for slot, block in moved.items()]
+            places += residence.places
+        self._listen(model, params, [*places, *_bound(notes)])
+        self._counters, self._residence, self.masks = notes, residence, masks
+
+    def prepare(self, params: ParamSet, made: Mapping[int, Block]) -> Any:
+        """Return what `follow` does once a model has these parameters, of which `made` are new."""
+        if self._residence is None or self.masks is None:
+            return None
+        slots, values = params.setup.slots, self._residence.values
+        changed = frozenset(values[slots[slot]] for slot in made if slots[slot] in values)
+        return self._residence.prepare(params, self.masks, changed) if changed else None
+
+    def follow(self, model: Routed, move: Any) -> None:
+        """Move experts; no run is under way, and the next one comes after that."""
+        if move is None:
+            return
+        self._residence.make(move)
+        if model.executable is None:
+            self._residence.stream.synchronize()
+        else:
+            model.executable.begin(self._residence.stream)
 
     def take_stats(self) -> ResidencyStats | None:
         """Return what was counted since this was last called."""
@@ -132,11 +173,12 @@ class Routing:
             self._totals += [new[:, mask].sum(1), new[:, ~mask].sum(1)]
 
     def _products(self) -> list[TapPlace]:
-        places = [place for place in self.code.program.taps if place.tap.matrices is not None]
+        places = [place for place in self.code.program.taps if place.tap.kind == "counts"]
         if not places:
             raise UnsupportedError(
                 f"{self.title} has no grouped_matmul that a run computes, so no experts"
             )
+        self.code.check_experts(places)
         for place in places:
             if place.weight is None:
                 raise UnsupportedError(
@@ -151,7 +193,7 @@ class Routing:
         """Return what chooses among so many, by layer, or raise."""
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
             raise InputError(f"num_experts is {number!r}; a whole number from 1 on is needed")
-        routers = [place for place in self.code.program.taps if place.tap.matrices is None]
+        routers = [place for place in self.code.program.taps if place.tap.kind == "indices"]
         found = [place for place in routers if place.tap.experts == number]
         if not found:
             sizes = sorted({place.tap.experts for place in routers})
@@ -168,8 +210,8 @@ class Routing:
         notes = [
             self._note(place, indices_nbytes(place.tap.node.outputs[1].size)) for place in places
         ]
-        kept = {note.place.memory for note in notes}
-        self._listen(model, notes, [n.place for n in self._routers if n.place.memory not in kept])
+        quiet = [(note.place.memory, self.code.nothing) for note in self._routers]
+        self._listen(model, model._params, [*dict([*quiet, *_bound(notes)]).items()])
         self._routers = notes
         self.number = number
 
@@ -193,11 +235,15 @@ class Routing:
             raise named(error, f"the {place.tap.title} in", self.title) from None
         return Note(place, block, np.zeros(nbytes // WORD, np.uint64))
 
-    def _listen(self, model: Routed, notes: Sequence[Note], quiet: Sequence[TapPlace]) -> None:
-        """Let taps write to the blocks of `notes`, and those of `quiet` to nothing."""
-        places = [(note.place.memory, note.block) for note in notes]
-        places += [(place.memory, self.code.nothing) for place in quiet]
-        model._adopt(model._params, places, model._params.unset)
+    def _listen(self, model: Routed, params: ParamSet, places: Sequence[tuple[int, Block]]) -> None:
+        """Let memories lie there from now on, those of later runners too."""
+        model._adopt(params, list(places), params.unset)
+        taps = {place.memory for place in self.code.program.taps}
+        self.bound = {**self.bound, **{m: block for m, block in places if m in taps}}
+
+
+def _bound(notes: Sequence[Note]) -> list[tuple[int, Block]]:
+    return [(note.place.memory, note.block) for note in notes]
 
 
 def _where(place: TapPlace) -> str:

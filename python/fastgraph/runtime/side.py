@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastgraph._core.runner import Runner
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.child import Part
 from fastgraph.device.outputs import check_outputs
-from fastgraph.lower.program import Program, SetProgram
+from fastgraph.lower.program import Program, SetProgram, TapPlace
 from fastgraph.lower.residency import Residency
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from fastgraph.runtime.options import CompileOptions
     from fastgraph.runtime.params import ParamSet
 
-__all__ = ["Code", "Side"]
+__all__ = ["NOWHERE", "Code", "Side"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
+NOWHERE: Mapping[int, Block] = MappingProxyType({})
 
 
 class Code(ABC):
@@ -55,6 +57,27 @@ class Code(ABC):
     def allocate(self, nbytes: int) -> Block:
         """Return memory in which the set program works."""
 
+    @abstractmethod
+    def in_host(self, source: _Array | Block) -> Block:
+        """Return memory of the host that the device reaches, with the bytes of an array or block.
+
+        A block that is such memory is returned as it is.
+        """
+
+    @abstractmethod
+    def check_experts(self, counts: Sequence[TapPlace]) -> None:
+        """Raise UnsupportedError where experts cannot be kept apart by what is resident."""
+
+    @abstractmethod
+    def residence(self, counts: Sequence[TapPlace], title: str) -> Any:
+        """Return what keeps a model's experts where its masks say; None where all are at hand.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Its tables do not fit.
+        """
+
     @property
     @abstractmethod
     def nothing(self) -> Block:
@@ -75,8 +98,8 @@ class Code(ABC):
         """Run nodes of the set program; return the one that met bad data, or None."""
 
     @abstractmethod
-    def runner(self, params: ParamSet, title: str) -> Runner:
-        """Return what runs the program, over memory of its own.
+    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
+        """Return what runs the program, over memory of its own, and where these taps lie.
 
         Raises
         ------

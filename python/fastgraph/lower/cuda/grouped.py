@@ -12,7 +12,7 @@ from fastgraph.lower.cuda.dtypes import ctype, is_half
 from fastgraph.lower.cuda.launch import call
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.text import source
-from fastgraph.lower.taps import counts_of
+from fastgraph.lower.taps import counts_of, table_of
 
 __all__ = ["lower_grouped_matmul"]
 
@@ -48,5 +48,6 @@ def lower_grouped_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
     entry = f"{kernel}<{ctype(x.dtype)}, {high}, {rows}, {k}, {n}, {experts}>"
     tiles = max(1, rows // high + min(experts, rows))
     code, flops = KernelCode(text, entry, "grouped_matmul"), 2 * rows * k * n
-    multiply = call(code, (out,), (x, w, groups), tiles, threads, flops=flops)
+    operands = (x, w, groups, table_of(node, w))
+    multiply = call(code, (out,), operands, tiles, threads, flops=flops)
     return [*calls, replace(multiply, grid=(tiles, ceil(n / COLUMNS), 1))]

@@ -84,10 +84,16 @@ FG_DEVICE void clear_lost(T *y, const i32 *groups, i64 first) {
       y[groups[EXPERTS + 1 + i] * N + c] = zero;
 }
 
+// The matrix of an expert: where the table says, if there is one.
+template <class T>
+FG_DEVICE const T *matrix_of(const T *w, const u64 *table, i64 expert, i64 size) {
+  return table != nullptr ? (const T *)table[expert] : w + expert * size;
+}
+
 // Any float: 256 threads compute BM x 64 sums.
 template <class T, int BM, i64 ROWS, i64 K, i64 N, i64 EXPERTS>
 __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *w,
-                                                     const i32 *groups) {
+                                                     const i32 *groups, const u64 *table) {
   typedef compute_t<T> C;
   constexpr int BN = 64, BK = 32, TM = BM / 16, THREADS = 256;
   __shared__ C x_tile[BK][BM + 1], w_tile[BK][BN];
@@ -98,7 +104,7 @@ __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *
   if (blockIdx.x == 0) clear_lost<BN, EXPERTS, ROWS, N>(y, groups, n0);
   i64 expert;
   if (!find_tile<BM, EXPERTS>(rows, expert, groups, blockIdx.x)) return;
-  const T *matrix = w + expert * K * N;
+  const T *matrix = matrix_of(w, table, expert, K * N);
   const int tm = threadIdx.x / 16, tn = threadIdx.x % 16;
   C sums[TM][4] = {};
   for (i64 k0 = 0; k0 < K; k0 += BK) {
@@ -131,8 +137,8 @@ __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *
 
 // f16 and bf16 by the tensor cores: four warps compute BM x 64 sums. Rows are multiples of 16 bytes.
 template <class T, int BM, i64 ROWS, i64 K, i64 N, i64 EXPERTS>
-__global__ __launch_bounds__(128) void grouped_mma(T *y, const T *x, const T *w,
-                                                   const i32 *groups) {
+__global__ __launch_bounds__(128) void grouped_mma(T *y, const T *x, const T *w, const i32 *groups,
+                                                   const u64 *table) {
   constexpr int BN = 64, BK = 32, THREADS = 128, STAGES = 3, WARPS_M = BM / 32 < 1 ? 1 : BM / 32;
   constexpr int WM = BM / WARPS_M, WN = BN / (4 / WARPS_M), STEPS = (int)((K + BK - 1) / BK);
   constexpr int X_TILE = BM * BK * 2, STAGE = X_TILE + BK * BN * 2;
@@ -145,7 +151,7 @@ __global__ __launch_bounds__(128) void grouped_mma(T *y, const T *x, const T *w,
   if (blockIdx.x == 0) clear_lost<BN, EXPERTS, ROWS, N>(y, groups, n0);
   i64 expert;
   if (!find_tile<BM, EXPERTS>(rows, expert, groups, blockIdx.x)) return;
-  const T *matrix = w + expert * K * N + n0;
+  const T *matrix = matrix_of(w, table, expert, K * N) + n0;
   const auto copy = [&](int step) {
     unsigned char *to = tiles + step % STAGES * STAGE;
     const int at = step * BK, left = (int)K - at;
