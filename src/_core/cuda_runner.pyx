@@ -506,6 +506,7 @@ cdef CudaGraph make_graph(CudaRunner self, Record record, list blocks):
         record, blocks, self.device, self.own, self.helpers, lock=self.lock, scalars=values)
     exec_upload(self.device.context, graph.executable, self.own.handle)
     Stream_mark(self.own)
+    LastUse_before(graph.last_use, self.own)     # so that runs elsewhere come behind that
     return graph
 
 

@@ -150,10 +150,11 @@ class Routing:
         if move is None:
             return
         self._residence.make(move)
-        if model.executable is None:
-            self._residence.stream.synchronize()
-        else:
-            model.executable.begin(self._residence.stream)
+        # Behind the model's own stream is every run, also of an executable that is yet to be made.
+        model.stream.wait_for(self._residence.stream)
+        model.stream.mark()
+        if model.executable is not None:
+            model.executable.begin(model.stream)
 
     def take_stats(self) -> ResidencyStats | None:
         """Return what was counted since this was last called."""

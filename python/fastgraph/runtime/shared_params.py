@@ -67,6 +67,9 @@ class Member:
         """The blocks among `known` that belong into slots of this model."""
         blocks = {}
         for slot, needs in enumerate(self.setup.needs):
+            # Experts in memory of the host are a model's own: others read theirs on the device.
+            if slot in self.params.in_host:
+                continue
             if needs and all(name in versions for name in needs):
                 block = known.get(self.names(slot, versions))
                 if block is not None:
@@ -78,7 +81,8 @@ class Member:
     ) -> None:
         """Let others find these blocks."""
         for slot, block in blocks.items():
-            known[self.names(slot, versions)] = block
+            if slot not in self.params.in_host:
+                known[self.names(slot, versions)] = block
 
     def blocks(self) -> dict[int, Block]:
         """What is held, by slot."""

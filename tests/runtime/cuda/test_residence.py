@@ -55,6 +55,24 @@ def device_bytes():
     return counters.snapshot()["device_bytes"]
 
 
+@pytest.fixture
+def held(monkeypatch):
+    """``held(model)``: from the copies of a model's next mask on nothing is executed."""
+
+    def hold(model):
+        residence = model._routing._residence
+        make = residence.make
+
+        def held_make(move):
+            FAKE.hold(True)
+            make(move)
+
+        monkeypatch.setattr(residence, "make", held_make)
+
+    yield hold
+    FAKE.hold(False)
+
+
 def tables(model):
     """For each product which experts the table finds on the device, and the table."""
     residence = model._routing._residence
@@ -130,7 +148,7 @@ def test_a_mask_copies_what_is_new_and_a_table():
 
 
 @pytest.mark.fake
-def test_the_next_run_waits_for_the_copies_and_nobody_else(monkeypatch):
+def test_the_next_run_waits_for_the_copies_and_nobody_else(held):
     model = product()
     model.set_param("w", weights())
     model.set_moe_resident_experts(mask_of(0, 1))
@@ -138,15 +156,8 @@ def test_the_next_run_waits_for_the_copies_and_nobody_else(monkeypatch):
     step = model.bind({"x": X, "ids": IDS}, stream=stream)
     step()
     stream.synchronize()
-    residence = model._routing._residence
-    make = residence.make
-
-    def held(move):
-        FAKE.hold(True)  # From here on a call that returns has not waited.
-        make(move)
-
-    monkeypatch.setattr(residence, "make", held)
-    model.set_moe_resident_experts(mask_of(3, 4))
+    held(model)
+    model.set_moe_resident_experts(mask_of(3, 4))  # That it returns says that it has not waited.
     assert enqueued(step) == ({**ONE_LAUNCH, "cuStreamWaitEvent": 1}, 0)
     FAKE.hold(False)
     stream.synchronize()
@@ -355,3 +366,73 @@ def test_faults_and_closing_leave_nothing():
         y_of(model, IDS + 1)
     assert (y_of(model) == expected(weights())).all()
     model.close()
+
+
+def test_masks_and_handles():
+    """A state between runs needs another program; it has the same experts."""
+    graph = fg.Graph("state")
+    x, ids = graph.input("x", X.shape), graph.input("ids", IDS.shape, "int32")
+    w = graph.param("w", (EXPERTS, WIDTH, WIDTH))
+    graph.output(ops.grouped_matmul(x, w, ids), "y")
+    model = fg.Session("cuda").compile(graph)
+    # Experts that hand their columns on.
+    turned = np.stack([np.roll(np.eye(WIDTH), e, 1) for e in range(EXPERTS)]).astype("f4")
+    model.set_param("w", turned)
+    wanted = X
+    for turn, resident in enumerate(((0, 1), (1, 4), (), (0, 1, 2, 3, 4))):
+        model.set_moe_resident_experts(mask_of(*resident))
+        if turn == 0:
+            model.bind_handle("x", X)
+            model.set_gpu_handle_feed("x", "y")
+        model.run({"ids": IDS})
+        wanted = np.einsum("mk,mkn->mn", wanted, turned[IDS])
+        assert (model.read_handle("x") == wanted).all()
+        stats = model.take_moe_residency_stats()
+        assert stats.gpu_expert_calls == len({0, 1, 3, 4} & set(resident))
+    other = model.clone()
+    other.set_moe_resident_experts(mask_of(3))
+    other.run({"ids": IDS})
+    assert (other.read_handle("x") == np.einsum("mk,mkn->mn", wanted, turned[IDS])).all()
+    assert (model.read_handle("x") == wanted).all()
+
+
+@pytest.mark.fake
+def test_an_executable_that_is_made_after_a_mask_waits_too(held):
+    model = product()
+    model.set_param("w", weights())
+    model.set_moe_resident_experts(mask_of(0, 1))
+    ctx = fg.DeviceContext("cuda")
+    ids, out = ctx.create_buffer(IDS.shape, "i4"), ctx.create_buffer(X.shape, "f4")
+    x, stream = ctx.to_device(X), ctx.create_stream()
+    held(model)
+    model.set_moe_resident_experts(mask_of(3, 4))
+    executable = model.executable
+    # An input that is resident has a program of its own.
+    model.bind_handle("ids", ids)
+    model.run({"x": x}, out=[out], stream=stream)
+    assert model.executable is not executable
+    FAKE.hold(False)
+    assert (out.numpy() == expected(weights(), 0 * IDS)).all()
+
+
+def test_models_of_several_sizes_share_no_experts_in_the_host():
+    def build(rows):
+        graph = fg.Graph("rows")
+        x, ids = graph.input("x", (rows, WIDTH)), graph.input("ids", (rows,), "int32")
+        graph.output(ops.grouped_matmul(x, graph.param("w", (EXPERTS, WIDTH, WIDTH)), ids), "y")
+        return graph
+
+    cache = fg.BucketedCompileCache("cuda", ranges=[(1, 5), (5, 9)])
+    small, large = (cache.get_or_compile(rows, build)[1] for rows in (3, 7))
+    cache.set_param("w", weights())
+    small.set_moe_resident_experts(mask_of(1))
+    for seed in (0, 1):
+        cache.set_param("w", weights(seed))
+        (value,) = small._routing._residence.values
+        assert small._params.block(value).memory.host_visible
+        (value,) = large._params.setup.params
+        assert not large._params.block(value).memory.host_visible
+        for rows in (3, 7):
+            x, ids = X[[0] * rows], IDS[[0] * rows]
+            (y,) = cache.run_padded(rows, build, {"x": x, "ids": ids})
+            assert (y == np.einsum("mk,mkn->mn", x, weights(seed)[ids])).all()
