@@ -462,3 +462,31 @@ def test_a_model_as_a_part_counts_nothing(device):
     context.synchronize()
     assert out.numpy().tolist() == [[2, 2]] * 4
     assert model.take_moe_residency_stats() is None
+
+
+@pytest.mark.host
+def test_experts_of_fewer_rows():
+    """Rows beyond the extent are neither counted nor captured."""
+    graph = fg.Graph("rows")
+    x = graph.input("x", (fg.dim("rows", 6), 3))
+    _, ids = ops.top_k(x, 2)
+    graph.output(ops.grouped_matmul(x, graph.param("w", (3, 3, 3)), ids[:, 0]), "y")
+    model = fg.Session("cpu").compile(graph)
+    model.set_param("w", np.stack([np.eye(3)] * 3).astype("f4"))
+    model.set_moe_resident_experts([True, False, False])
+    x = np.eye(3, dtype="f4")[[0, 1, 1, 2, 0, 0]]
+    for when in ("before", "after"):
+        model.set_active_extent((4, 6), dim="rows")
+        model.enable_moe_topk_capture(3)
+        model.run({"x": x})
+        assert model.take_moe_residency_stats() == (1, 2, 1, 3), when
+        (found,) = model.take_moe_topk_capture()
+        assert found.tolist() == [[0, 1], [1, 0], [1, 0], [2, 0]]
+        other = model.clone()
+        other.run({"x": x})
+        assert other.take_moe_residency_stats() == (1, 2, 1, 3)
+        assert other.take_moe_topk_capture()[0].shape == (4, 2)
+        model.set_active_extent(None)
+        model.run({"x": x})
+        assert model.take_moe_residency_stats() == (1, 2, 3, 3)
+        assert model.take_moe_topk_capture()[0][:, 0].tolist() == [0, 1, 1, 2, 0, 0]

@@ -19,7 +19,7 @@ from fastgraph.errors import InputError, UnsupportedError
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.passes.extents import Source
-from fastgraph.runtime.extents import Extended, Extension, Extents
+from fastgraph.runtime.extents import Extension, Extents
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
 from fastgraph.runtime.moe import Routed
 from fastgraph.runtime.options import CompileOptions
@@ -57,7 +57,7 @@ class Compilation:
         return f"the compiled model {self.name!r}"
 
 
-class CompiledGraph(Extended, Routed):
+class CompiledGraph(Routed):
     """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
 
     Calls on one model are serialised; clones run at once. Views and raw outputs show the latest

@@ -82,6 +82,13 @@ class Extension:
             if value.node.op == "constant"
         }
 
+    def shape_of(self, node: str, output: int, actual: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the active shape of an output of a node."""
+        found = next(one for one in self.program.graph.nodes if one.name == node)
+        shape = found.outputs[output].shape
+        port = Ports([shape], self._table).of(self._table.work_out(actual))[0]
+        return shape if port is None else port[0]
+
     def ports(self, actual: tuple[int, ...]) -> tuple[Any, Any]:
         """Return the active parts of inputs and outputs; InputError for an extent too small."""
         values = self._table.work_out(actual)
@@ -327,6 +334,14 @@ class Extended(Stateful):
             for memory, value in running[0].params.items()
             if slot_of[value] in made
         ]
+
+    def _shape_in_run(self, node: str, output: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape that an output of a node has in runs; `shape` without extents."""
+        active, running = self._extents.active, self._extents.running
+        if running is None:
+            return shape
+        extension = running[0]
+        return extension.shape_of(node, output, tuple([active[dim] for dim in extension.dims]))
 
     @property
     def _active_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -226,6 +226,8 @@ class HostCode(Code):
         bindings: dict[int, Any] = {ARENA: arena}
         for memory, array in extension.constants.items():
             bindings[memory] = block_of(array)
+        # What it notes where the model's own program notes nothing is of no use to anybody.
+        bindings.update({place.memory: self.nothing for place in extension.program.taps})
         executable = host_graph.instantiate(program, bindings, self.threads, self.release_gil)
         return program, executable
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastgraph.runtime.extents import Extended
 from fastgraph.runtime.routing import ResidencyStats, Routing
-from fastgraph.runtime.state import Stateful
 
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import Compilation
@@ -18,7 +18,7 @@ __all__ = ["Routed"]
 _Indices = np.ndarray[Any, np.dtype[np.uint32]]
 
 
-class Routed(Stateful):
+class Routed(Extended):
     """What a compiled graph knows of its experts; models and clones know nothing of each other.
 
     Residency changes where weights are read from, never a result. The masks may change between
@@ -201,7 +201,7 @@ class Routed(Stateful):
         array([[2]], dtype=uint32)
         """
         self._check_open()
-        return self._locked(self._routing.take_indices)
+        return self._locked(lambda: self._routing.take_indices(self))
 
     def _route_as(self, other: Routed) -> None:
         """Take over what another model of the same compilation was told, and count from zero."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -216,15 +217,17 @@ class Routing:
         self._routers = notes
         self.number = number
 
-    def take_indices(self) -> tuple[_Array, ...] | None:
+    def take_indices(self, model: Routed) -> tuple[_Array, ...] | None:
         """Return what the routers of the last run have chosen, once."""
         found, new = [], False
         for note in self._routers:
             words = self.code.read(note.block)
             new = new or words[1] != note.seen[1]
             note.seen = words
-            indices = note.place.tap.node.outputs[1]
-            found.append(words[2:].view(np.uint32)[: indices.size].reshape(indices.shape).copy())
+            node = note.place.tap.node
+            shape = model._shape_in_run(node.name, 1, node.outputs[1].shape)
+            indices = words[2:].view(np.uint32)[: math.prod(shape)]
+            found.append(indices.reshape(shape).copy())
         return tuple(found) if new else None
 
     # ---- taps
