@@ -71,6 +71,8 @@ class Graph:
         self.fixed: dict[str, str] = {}
         # Whether sizes in it are to be followed, and equal only what follows the same dimensions.
         self.sized = False
+        # Read from a file, in which numbers of a shape may be what a dimension was worked out to.
+        self.imported = False
         self._by_name: dict[str, Node] = {}
         self._counts: dict[str, int] = {}
         self._next_name: str | None = None
@@ -450,6 +452,7 @@ class Graph:
         other.outputs = [(name, values[value]) for name, value in self.outputs]
         other.fixed = dict(self.fixed)
         other.sized = self.sized
+        other.imported = self.imported
         other._counts = dict(self._counts)
         return other
 

@@ -82,6 +82,7 @@ def known_of(lowered: Lowered, program: Any, identity: Any) -> Known:
     known = Known()
     known.params = {value: by_name[value.name] for value in lowered.graph.params}
     needed = {lowered.roots.of(operand)[0] for _, call in lowered.run_calls for operand in call.ins}
+    needed |= {lowered.roots.of(value)[0] for _, value in lowered.graph.outputs}
     missing: list[Item] = []
     for item in reversed(lowered.set_calls):
         _, call = item

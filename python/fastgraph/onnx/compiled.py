@@ -30,7 +30,8 @@ def load(
     device : str, default "cpu"
         As `DeviceContext` takes it.
     dims : mapping of str to int, optional
-        Sizes of the model's symbolic dimensions.
+        Sizes of the model's symbolic dimensions. `CompiledGraph.set_active_extent` knows them by
+        these names.
     shapes : mapping of str to tuple of int, optional
         Whole shapes of inputs, by name.
     threads : int, optional

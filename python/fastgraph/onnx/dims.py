@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fastgraph._core.sizes import Size, dimension
 from fastgraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def dims_text(wanted: Sequence[Dim]) -> str:
 
 
 def _size(value: object, what: str) -> int:
+    if isinstance(value, Size):
+        return value
     try:
         size = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -100,6 +103,11 @@ def _size(value: object, what: str) -> int:
     if size < 0 or isinstance(value, bool):
         raise InputError(f"{what} must be a size of 0 or more, not {value!r}")
     return size
+
+
+def _named(name: str, size: int) -> int:
+    """Return a size that active extents know by the model's own name for it."""
+    return dimension(name, size) if size and not isinstance(size, Size) else size
 
 
 def _checked_dims(
@@ -112,7 +120,7 @@ def _checked_dims(
             raise InputError(
                 f"dims names {name!r}, which is no dimension of this model; it has {known}"
             )
-    return {name: _size(value, f"dims[{name!r}]") for name, value in dims.items()}
+    return {name: _named(name, _size(value, f"dims[{name!r}]")) for name, value in dims.items()}
 
 
 def _checked_shapes(

@@ -85,7 +85,7 @@ def load(
     model : path or bytes
         An ``.onnx`` file or its contents; external data are found beside a file.
     dims : mapping of str to int, optional
-        Sizes of the model's symbolic dimensions.
+        Sizes of the model's symbolic dimensions. Active extents know them by these names.
     shapes : mapping of str to tuple of int, optional
         Whole shapes of inputs, by name.
 
@@ -175,7 +175,9 @@ def from_model(
     problems += open_dims
     if problems:
         raise _refusal(title, problems)
-    translator = _Translator(Graph(model.graph.name or "onnx"), opset)
+    graph = Graph(model.graph.name or "onnx")
+    graph.imported = True
+    translator = _Translator(graph, opset)
     translator.declare_inputs(inputs, bound)
     translator.declare_initialisers(model.graph, nodes)
     for node in nodes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
-from fastgraph._core.sizes import Size, activated, dims_of
+from fastgraph._core.sizes import Size, activated, dims_of, same_form
 from fastgraph.errors import GraphError, UnsupportedError
 from fastgraph.ir.dims import Dim, follows
 from fastgraph.ir.graph import Graph, Node, Value
@@ -108,6 +109,8 @@ def resized(source: Source, active: Collection[Dim]) -> tuple[Graph, list[Guard]
             refuse_numbers(source, node, active)
             attrs = source.attrs.get(node, node.attrs)
             attrs = {name: number_of(attr, active) for name, attr in attrs.items()}
+            if source.graph.imported and node.op in NUMBERED:
+                attrs["shape"] = NUMBERED[node.op](places[node.inputs[0]].shape, attrs["shape"])
             graph.annotate(node.name, node.site)
             try:
                 twin = graph.add_node(node.op, [places[value] for value in node.inputs], attrs)
@@ -118,6 +121,65 @@ def resized(source: Source, active: Collection[Dim]) -> tuple[Graph, list[Guard]
     graph.annotate()
     graph.outputs = [(name, places[value]) for name, value in source.graph.outputs]
     return graph, guards
+
+
+def regrouped(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `wanted` with sizes that follow what they hold of `shape`, where one alone can.
+
+    Files tell shapes in numbers. Axes that hold the same elements in both shapes belong together;
+    where one of `shape` follows a dimension and one number of `wanted` can take it, it does.
+
+    >>> from fastgraph._core.sizes import activated, dimension, same_form
+    >>> n = activated(dimension("n", 64), [("n", 64)])
+    >>> found = regrouped((2, n, 384), (128, 12, 32))
+    >>> same_form(found[0], 2 * n), found[1:]
+    (True, (12, 32))
+    """
+    if same_form(prod(shape), prod(wanted)):
+        return wanted
+    wanted = tuple(int(n) for n in wanted)
+    found: list[int] = []
+    i = 0
+    while i < len(shape) and len(found) < len(wanted):
+        here, there = [shape[i]], [wanted[len(found)]]
+        while int(prod(here)) != prod(there):
+            behind = int(prod(here)) < prod(there)
+            rest = shape[i + len(here) :] if behind else wanted[len(found) + len(there) :]
+            if not rest:
+                return wanted
+            (here if behind else there).append(rest[0])
+        found += fitted(prod(here), there)
+        i += len(here)
+    return (*found, *wanted[len(found) :])
+
+
+def stretched(shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `wanted` with the sizes of axes of `shape` that are not repeated."""
+    rest = len(wanted) - len(shape)
+    kept = [
+        size if isinstance(size, Size) and int(size) == number else number
+        for size, number in zip(shape, wanted[rest:], strict=True)
+    ]
+    return (*wanted[:rest], *kept)
+
+
+NUMBERED = {"reshape": regrouped, "broadcast_to": stretched}
+"""Operators of which files tell the shape in numbers."""
+
+
+def fitted(elements: int, sizes: list[int]) -> list[int]:
+    """Return sizes with the one that can take so many elements beside the others."""
+    if not isinstance(elements, Size):
+        return sizes
+    fits = []
+    for i, size in enumerate(sizes):
+        others = prod(sizes[:i]) * prod(sizes[i + 1 :])
+        if size != 1 and same_form(elements // others * others, elements):
+            fits.append((i, elements // others))
+    if len(fits) != 1:
+        return sizes
+    ((i, size),) = fits
+    return [*sizes[:i], size, *sizes[i + 1 :]]
 
 
 def cut(value: Value, sizes: tuple[int, ...]) -> Value:

@@ -29,6 +29,8 @@ __all__ = ["Extended", "Extension", "Extents", "kept_params"]
 
 _Dims = tuple[Dim, ...]
 _Port = tuple[tuple[int, ...], tuple[slice, ...]]
+_TWO_INTS = [int, int]
+MOST_WORKED_OUT = 4096
 
 
 class Ports:
@@ -101,6 +103,17 @@ class Extension:
         return self._ins.of(values), self._outs.of(values)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """Extents that can be set: what runs, with which of them, on which parts."""
+
+    made: Any
+    actual: tuple[int, ...]
+    wanted: dict[Dim, int]
+    outs: tuple[_Port | None, ...]
+    parts: Active
+
+
 @dataclass
 class Extents:
     """The extents of one model, and the executables that it has for them.
@@ -115,12 +128,15 @@ class Extents:
         By the dimensions that are followed: extension, host program or words, executable.
     outs : tuple of (shape, slices) or None
         What runs write of each output, where an extent is set and that is not all.
+    worked_out : dict
+        By what `set_active_extent` was given, of calls that set one dimension alone.
     """
 
     active: dict[Dim, int] = field(default_factory=dict)
     own: Any = None
     made: dict[_Dims, Any] = field(default_factory=dict)
     outs: tuple[_Port | None, ...] = ()
+    worked_out: dict[Any, Extent] = field(default_factory=dict)
 
     @property
     def running(self) -> Any:
@@ -185,7 +201,14 @@ class Extended(Stateful):
         array([4., 4.], dtype=float32)
         """
         self._check_open()
-        wanted = dict(self._extents.active)
+        extents = self._extents
+        # What was set before, of the one dimension that is, is worked out already.
+        if type(extent) is tuple and [type(one) for one in extent] == _TWO_INTS:
+            found = extents.worked_out.get((extent, dim))
+            if found is not None and found.wanted.keys() == extents.active.keys():
+                self._locked(lambda: self._enter(found))
+                return
+        wanted = dict(extents.active)
         if extent is None:
             for one in self._dims_named(dim) if dim is not None else list(wanted):
                 wanted.pop(one, None)
@@ -193,7 +216,11 @@ class Extended(Stateful):
             actual, upper = pair_of(extent)
             for one in self._dims_meant(dim, upper):
                 wanted[one] = actual
-        self._set_extents(wanted)
+        state = self._set_extents(wanted)
+        if state is not None and extent is not None and len(wanted) == 1:
+            if len(extents.worked_out) >= MOST_WORKED_OUT:
+                extents.worked_out.clear()
+            extents.worked_out[(actual, upper), dim] = state
 
     @property
     def active_extents(self) -> dict[str, tuple[int, int]]:
@@ -217,19 +244,24 @@ class Extended(Stateful):
         running = self._extents.running
         return self._program if running is None else running[0].program
 
-    def _set_extents(self, wanted: dict[Dim, int]) -> None:
-        """Take over extents, all or nothing."""
+    def _set_extents(self, wanted: dict[Dim, int]) -> Extent | None:
+        """Take over extents, all or nothing; return what runs are then given."""
         extents = self._extents
         if not wanted:
             if extents.active:
-                self._locked(lambda: self._leave_extents())
-            return
+                self._locked(self._leave_extents)
+            return None
         dims = tuple(sorted(wanted))
         made = extents.made.get(dims)
         if made is None:
             made = self._made_for(dims)
+        extension = made[0]
         actual = tuple([wanted[dim] for dim in dims])
-        self._locked(lambda: self._enter_extents(made, actual, wanted))
+        ins, outs = extension.ports(actual)
+        parts = tuple([None if port is None else port[1] for port in outs])
+        state = Extent(made, actual, wanted, outs, Active(ins, parts))
+        self._locked(lambda: self._enter(state))
+        return state
 
     def _made_for(self, dims: _Dims) -> Any:
         compilation = self._compilation
@@ -239,26 +271,25 @@ class Extended(Stateful):
             extension = compilation.extensions.setdefault(dims, extension)
         return extension, compilation.code.extended(extension, compilation.title)
 
-    def _enter_extents(self, made: Any, actual: tuple[int, ...], wanted: dict[Dim, int]) -> None:
+    def _enter(self, state: Extent) -> None:
         """With the lock held."""
         extents = self._extents
-        extension, (program, executable) = made
-        ins, outs = extension.ports(actual)
-        if self._state.rules:
-            self._check_feeds(extension, outs)
-        if extents.active and extents.running[0] is extension:
-            program.set_extents(actual)
+        extension, (program, executable) = state.made
+        feeds = bool(self._state.rules)
+        if feeds:
+            self._check_feeds(extension, state.outs)
+        if extents.active.keys() == state.wanted.keys():
+            program.set_extents(state.actual)
         else:
             places = self._places_of(extension)
             if extents.own is None:
                 extents.own = self.executable
-            program.set_extents(actual)
+            program.set_extents(state.actual)
             self._switch(executable, places)
-            extents.made[extension.dims] = made
-        extents.active = wanted
-        extents.outs = outs
-        parts = tuple([None if port is None else port[1] for port in outs])
-        self._set_active(Active(ins, parts), bool(self._state.rules))
+            extents.made[extension.dims] = state.made
+        extents.active = state.wanted
+        extents.outs = state.outs
+        self._set_active(state.parts, feeds)
 
     def _check_feeds(self, extension: Extension, outs: Sequence[_Port | None]) -> None:
         """Raise UnsupportedError for a feed that would not be what it is now."""
