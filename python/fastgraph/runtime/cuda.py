@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -339,10 +339,10 @@ class CudaCode(Code):
         """Return memory of the device; that it is there is what kernels see."""
         return self.allocate(nbytes)
 
-    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """Return a copy, once the work that we have put on the device is done."""
+    def reader(self, block: Block) -> Callable[[], np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return what copies once the work that we have put on the device is done."""
         device = self.side.context.device
-        return buffer.view(block, 0, (block.nbytes // WORD,), "uint64", device).numpy()
+        return buffer.view(block, 0, (block.nbytes // WORD,), "uint64", device).numpy
 
     def run_set(
         self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]

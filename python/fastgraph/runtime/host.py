@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -150,9 +150,9 @@ class HostCode(Code):
         _words(block)[0] = 1
         return block
 
-    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """Return a copy: a run is over when its call returns."""
-        return _words(block).copy()
+    def reader(self, block: Block) -> Callable[[], np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return what copies: a run is over when its call returns."""
+        return _words(block).copy
 
     def run_set(
         self, setup: SetProgram, bindings: Mapping[int, Block], nodes: Sequence[int]

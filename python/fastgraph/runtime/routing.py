@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +45,7 @@ class Note:
 
     place: TapPlace
     block: Block
+    read: Callable[[], _Array]
     seen: _Array
 
 
@@ -169,10 +170,11 @@ class Routing:
     def _count(self) -> None:
         """Add to the totals what the taps have counted since they were read."""
         for note, mask in zip(self._counters, self.masks or (), strict=True):
-            words = self.code.read(note.block)
+            words = note.read()
             new = (words - note.seen)[2:].reshape(2, -1).astype(np.int64)
             note.seen = words
-            self._totals += [new[:, mask].sum(1), new[:, ~mask].sum(1)]
+            resident = new @ mask
+            self._totals += (resident, new.sum(1) - resident)
 
     def _products(self) -> list[TapPlace]:
         places = [place for place in self.code.program.taps if place.tap.kind == "counts"]
@@ -221,7 +223,7 @@ class Routing:
         """Return what the routers of the last run have chosen, once."""
         found, new = [], False
         for note in self._routers:
-            words = self.code.read(note.block)
+            words = note.read()
             new = new or words[1] != note.seen[1]
             note.seen = words
             node = note.place.tap.node
@@ -237,7 +239,7 @@ class Routing:
             block = self.code.tap(nbytes)
         except OutOfMemoryError as error:
             raise named(error, f"the {place.tap.title} in", self.title) from None
-        return Note(place, block, np.zeros(nbytes // WORD, np.uint64))
+        return Note(place, block, self.code.reader(block), np.zeros(nbytes // WORD, np.uint64))
 
     def _listen(self, model: Routed, params: ParamSet, places: Sequence[tuple[int, Block]]) -> None:
         """Let memories lie there from now on, those of later runners too."""

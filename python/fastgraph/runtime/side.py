@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +88,8 @@ class Code(ABC):
         """Return memory in which kernels make notes: zeros, behind a first word that is not."""
 
     @abstractmethod
-    def read(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """Return a copy of the words of a block, as they are after all runs so far."""
+    def reader(self, block: Block) -> Callable[[], np.ndarray[Any, np.dtype[np.uint64]]]:
+        """Return what gives a copy of the words of a block, as they are after all runs so far."""
 
     @abstractmethod
     def run_set(
