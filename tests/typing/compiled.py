@@ -38,6 +38,17 @@ for raw in model.run_raw({"x": image}):
 step = model.bind({"x": image})
 step()
 
+model.set_moe_resident_experts([True, False])
+model.set_moe_resident_experts_per_layer([np.ones(2, bool), None])
+assert_type(model.take_moe_residency_stats(), fg.ResidencyStats | None)
+model.enable_moe_topk_capture(2)
+for chosen in model.take_moe_topk_capture() or ():
+    assert_type(chosen, np.ndarray[Any, np.dtype[np.uint32]])
+pool = fg.ExpertPool(8, budget=2, period=4, policy="window")
+assert_type(pool.step([1, 2]), fg.PoolChange | None)
+assert_type(pool.refresh().promotions, list[int])
+assert_type(pool.target(), list[int])
+
 cache = fg.CompileCache("cpu", max_graphs=3)
 assert_type(cache.compile(fg.Graph(), fg.CompileOptions()), fg.CompiledGraph)
 buckets = fg.BucketedCompileCache("cpu", fg.power_of_two_ladder(8, 64), max_padding=2.0)

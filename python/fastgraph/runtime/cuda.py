@@ -41,7 +41,7 @@ from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.cuda_experts import Residence, check_experts
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import NOWHERE, Code, Side
+from fastgraph.runtime.side import Code, Side
 
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import CompiledGraph
@@ -361,7 +361,7 @@ class CudaCode(Code):
         fault = int(np.asarray(buffer.view(word, 0, (), "uint64", gpu.device))[()])
         return fault - 1 if fault else None
 
-    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
+    def runner(self, params: ParamSet, title: str) -> Runner:
         """Return what runs the program, over memory and a stream of its own."""
         gpu, program = self.side.gpu, self.program
         memories = program.record.memories
@@ -394,7 +394,7 @@ class CudaCode(Code):
             found = params.block(value)
             blocks[memory] = None if found is None else (found, 0)
         for place in program.taps:
-            blocks[place.memory] = taps.get(place.memory, self.nothing), 0
+            blocks[place.memory] = self.nothing, 0
         return cuda_runner(
             gpu.gpu,
             gpu.create_stream(),

@@ -37,7 +37,7 @@ from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import NOWHERE, Code, Side
+from fastgraph.runtime.side import Code, Side
 
 if TYPE_CHECKING:
     from fastgraph._core.host_graph import HostGraph
@@ -172,7 +172,7 @@ class HostCode(Code):
             return nodes[-1]
         return None
 
-    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
+    def runner(self, params: ParamSet, title: str) -> Runner:
         """Return what runs the program, over an arena of its own."""
         program = self.program
         try:
@@ -186,8 +186,7 @@ class HostCode(Code):
             block = params.block(value)
             if block is not None:
                 bindings[memory] = block
-        for place in program.taps:
-            bindings[place.memory] = taps.get(place.memory, self.nothing)
+        bindings.update({place.memory: self.nothing for place in program.taps})
         executable = host_graph.instantiate(self.host, bindings, self.threads, self.release_gil)
         sizes = program.record.memories
         return host_runner(

@@ -133,7 +133,7 @@ class Routed(Extended):
         True
         """
         self._check_open()
-        return self._locked(self._routing.take_stats)
+        return self._locked(lambda: self._routing.take_stats(self))
 
     def enable_moe_topk_capture(self, num_experts: int) -> None:
         """Let every run keep which experts its routers choose; stays on.

@@ -64,8 +64,6 @@ class Routing:
         self._counters: list[Note] = []
         self._routers: list[Note] = []
         self._totals = np.zeros((2, 2), np.int64)
-        # Where taps lie, by memory, as far as that is not nothing.
-        self.bound: Mapping[int, Block] = {}
 
     @property
     def told(self) -> tuple[Masks | None, int | None]:
@@ -116,8 +114,7 @@ class Routing:
         move = None
         if self._residence is not None:
             move = self._residence.prepare(model._params, masks)
-        # All that was handed in is over then.
-        model._adopt(model._params, [], model._params.unset)
+        _settle(model)
         self._count()
         self.follow(model, move)
         self.masks = masks
@@ -136,7 +133,7 @@ class Routing:
             slots, blocks = params.setup.slots, self.code.program.blocks
             places = [(blocks[slots[slot]], block) for slot, block in moved.items()]
             places += residence.places
-        self._listen(model, params, [*places, *_bound(notes)])
+        model._adopt(params, [*places, *_bound(notes)], params.unset)
         self._counters, self._residence, self.masks = notes, residence, masks
 
     def prepare(self, params: ParamSet, made: Mapping[int, Block]) -> Any:
@@ -158,8 +155,11 @@ class Routing:
         if model.executable is not None:
             model.executable.begin(model.stream)
 
-    def take_stats(self) -> ResidencyStats | None:
+    def take_stats(self, model: Routed) -> ResidencyStats | None:
         """Return what was counted since this was last called."""
+        if self.masks is None:
+            return None
+        _settle(model)
         self._count()
         if not self._totals.any():
             return None
@@ -215,13 +215,16 @@ class Routing:
             self._note(place, indices_nbytes(place.tap.node.outputs[1].size)) for place in places
         ]
         quiet = [(note.place.memory, self.code.nothing) for note in self._routers]
-        self._listen(model, model._params, [*dict([*quiet, *_bound(notes)]).items()])
+        listening = dict([*quiet, *_bound(notes)])
+        model._adopt(model._params, list(listening.items()), model._params.unset)
         self._routers = notes
         self.number = number
 
     def take_indices(self, model: Routed) -> tuple[_Array, ...] | None:
         """Return what the routers of the last run have chosen, once."""
         found, new = [], False
+        if self._routers:
+            _settle(model)
         for note in self._routers:
             words = note.read()
             new = new or words[1] != note.seen[1]
@@ -234,6 +237,12 @@ class Routing:
 
     # ---- taps
 
+    @property
+    def places(self) -> list[tuple[int, Block]]:
+        """list of (int, Block): where the taps lie that are more than nothing."""
+        tables = [] if self._residence is None else self._residence.places
+        return [*tables, *_bound([*self._counters, *self._routers])]
+
     def _note(self, place: TapPlace, nbytes: int) -> Note:
         try:
             block = self.code.tap(nbytes)
@@ -241,11 +250,10 @@ class Routing:
             raise named(error, f"the {place.tap.title} in", self.title) from None
         return Note(place, block, self.code.reader(block), np.zeros(nbytes // WORD, np.uint64))
 
-    def _listen(self, model: Routed, params: ParamSet, places: Sequence[tuple[int, Block]]) -> None:
-        """Let memories lie there from now on, those of later runners too."""
-        model._adopt(params, list(places), params.unset)
-        taps = {place.memory for place in self.code.program.taps}
-        self.bound = {**self.bound, **{m: block for m, block in places if m in taps}}
+
+def _settle(model: Routed) -> None:
+    """Let all runs that were handed in be over; raises what they met."""
+    model._adopt(model._params, [], model._params.unset)
 
 
 def _bound(notes: Sequence[Note]) -> list[tuple[int, Block]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from fastgraph.runtime.options import CompileOptions
     from fastgraph.runtime.params import ParamSet
 
-__all__ = ["NOWHERE", "Code", "Side"]
+__all__ = ["Code", "Side"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
-NOWHERE: Mapping[int, Block] = MappingProxyType({})
 
 
 class Code(ABC):
@@ -98,8 +96,8 @@ class Code(ABC):
         """Run nodes of the set program; return the one that met bad data, or None."""
 
     @abstractmethod
-    def runner(self, params: ParamSet, title: str, taps: Mapping[int, Block] = NOWHERE) -> Runner:
-        """Return what runs the program, over memory of its own, and where these taps lie.
+    def runner(self, params: ParamSet, title: str) -> Runner:
+        """Return what runs the program, over memory of its own.
 
         Raises
         ------
