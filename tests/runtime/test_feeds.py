@@ -151,6 +151,42 @@ def test_an_input_that_is_an_output():
     assert [y[0] for y in model.run({})] == [6, 7]
 
 
+# What is fed of two handles, and into which: all are views of what another feed may write.
+VIEWS = {
+    "swap": (lambda a, b: (a, b), {"a": "to_b", "b": "to_a"}, None),
+    "rows of itself": (lambda a, b: (a[1:], b), {"a": "to_a"}, "pos"),
+    "round itself": (lambda a, b: (a, b), {"a": "to_a", "b": "to_a"}, "pos"),
+    "sum and old": (lambda a, b: (a + b, a), {"a": "to_a", "b": "to_b"}, None),
+    "row and row": (lambda a, b: (b[2:3], a[:1]), {"a": "to_a", "b": "to_b"}, "pos"),
+}
+
+
+@pytest.mark.parametrize("what", VIEWS)
+def test_a_feed_is_what_the_handles_held_before_the_run(what):
+    build, feeds, at = VIEWS[what]
+    graph = fg.Graph("views")
+    a, b = graph.input("a", (5, 4)), graph.input("b", (5, 4))
+    graph.scalar("pos", "int32", 0)
+    for name, value in zip(("to_a", "to_b"), build(a, b), strict=True):
+        graph.output(value, name)
+    model = compiled(graph)
+    state = {"a": np.arange(20, dtype="f4").reshape(5, 4), "b": np.full((5, 4), 50, "f4")}
+    state["b"] += state["a"]
+    for name, output in feeds.items():
+        fed(model, state[name], name, output, at=at, ring=at is not None)
+    for name in state.keys() - feeds.keys():
+        model.bind_handle(name, state[name])
+    for pos in range(1, 4):
+        new = dict(zip(("to_a", "to_b"), build(state["a"], state["b"]), strict=True))
+        new = {name: array.copy() for name, array in new.items()}
+        model.run({}, pos=pos)
+        for name, output in feeds.items():
+            rows = len(new[output])
+            state[name][(np.arange(rows) + pos * (at is not None)) % 5] = new[output]
+        for name, array in state.items():
+            assert model.read_handle(name).tolist() == array.tolist()
+
+
 def test_a_state_that_is_read_late_is_not_overwritten_early():
     """The last reader comes after the output was computed."""
     graph = fg.Graph("late")
@@ -472,6 +508,21 @@ def test_a_position_that_is_a_fed_handle_itself():
         model.run({"new": np.full((1, 2), step, "f4")})
     assert model.read_handle("cache")[:, 0].tolist() == [3, 4, 2]
     assert model.read_handle("pos") == 5
+
+
+def test_each_feed_has_a_position_of_its_own():
+    graph = fg.Graph("two positions")
+    a, b = graph.input("a", (4, 4)), graph.input("b", (4, 4))
+    graph.input("first", (1,), "int64")
+    graph.scalar("second", "int32")
+    graph.output(graph.input("new", (1, 4)) + 1.0, "row")
+    graph.output(a + b, "seen")
+    model = compiled(graph)
+    fed(model, np.zeros((4, 4), "f4"), "a", "row", at="first")
+    fed(model, np.zeros((4, 4), "f4"), "b", "row", at="second")
+    model.run({"new": np.zeros((1, 4), "f4"), "first": np.int64([2])}, second=1)
+    assert model.read_handle("a")[:, 0].tolist() == [0, 0, 1, 0]
+    assert model.read_handle("b")[:, 0].tolist() == [0, 1, 0, 0]
 
 
 def test_positions_apart_from_what_is_fed():

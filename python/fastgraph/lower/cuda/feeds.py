@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
@@ -29,8 +29,12 @@ ANY_ROW = (1 << 64) - 1
 Position = tuple[Place, int, int]
 
 
-def feed_calls(lowered: Lowered, feeds: Sequence[FeedSpec], target: Target) -> list[Item]:
+def feed_calls(
+    lowered: Lowered, feeds: Sequence[FeedSpec], saved: Mapping[Value, Temp], target: Target
+) -> list[Item]:
     """Return the calls that copy outputs into handles; let others be computed there.
+
+    `saved` has copies of outputs whose own bytes may be those of a handle.
 
     Each call copies nothing where the run has met bad data, or a position is out of range: each
     looks at all of them, or comes after one that did.
@@ -62,7 +66,7 @@ def feed_calls(lowered: Lowered, feeds: Sequence[FeedSpec], target: Target) -> l
     ):
         for start in range(0, len(group), MOST_FEEDS):
             few = group[start : start + MOST_FEEDS]
-            calls.append(_feed(lowered, few, looked, can_fail, target))
+            calls.append(_feed(lowered, few, saved, looked, can_fail, target))
     return calls
 
 
@@ -80,17 +84,21 @@ def _position(lowered: Lowered, feed: FeedSpec) -> Position | None:
 def _feed(
     lowered: Lowered,
     copied: Sequence[tuple[FeedSpec, Temp]],
+    saved: Mapping[Value, Temp],
     checks: Sequence[Position],
     can_fail: bool,
     target: Target,
 ) -> Item:
     graph = lowered.graph
-    ins: list[Value | Temp] = [graph.outputs[feed.output][1] for feed, _ in copied]
+    values = [graph.outputs[feed.output][1] for feed, _ in copied]
+    ins: list[Value | Temp] = [saved.get(value, value) for value in values]
     outs = tuple(place for _, place in copied)
     arguments: list[Argument] = []
     for i, (_, width, most) in enumerate(checks):
         arguments += [("in", len(ins) + i), ("value", _word(width)), ("value", _word(most))]
     ins += [at for at, _, _ in checks]
+    # Not by list.index: what == makes of two values is a node.
+    numbers = {position: i for i, position in enumerate(checks)}
     for i, (feed, _) in enumerate(copied):
         value = graph.outputs[feed.output][1]
         nbytes = nbytes_of(value)
@@ -100,7 +108,7 @@ def _feed(
         arguments += [("out", i), ("in", i)]
         arguments += [("value", _word(number)) for number in (nbytes, row, rows)]
         # Without a position, the first row.
-        arguments.append(("value", _word(checks.index(position) if position else len(checks))))
+        arguments.append(("value", _word(numbers[position] if position else len(checks))))
     if can_fail:
         arguments += [("fault",), ("node",)]
     longest = max(nbytes_of(value) for value in ins[: len(copied)])

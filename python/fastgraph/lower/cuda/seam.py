@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastgraph._core.record import Launch, Operand, RecordNode
+from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.feeds import feed_calls
@@ -49,8 +50,11 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     A small output that one kernel writes and none reads is written there by that kernel. Resident
     inputs are read where they are.
     """
+    saved = _saved(lowered, residency)
+    before = [(place, value) for value, place in saved.items()]
+    lowered.run_calls += move_calls(OUTPUTS, before, None, (), target)
     read = {lowered.roots.of(i)[0] for _, call in lowered.run_calls for i in call.ins}
-    feeds = feed_calls(lowered, residency.feeds, target)
+    feeds = feed_calls(lowered, residency.feeds, saved, target)
     read |= {lowered.roots.of(i)[0] for _, call in feeds for i in call.ins}
     # What lies in a handle is moved out of it, too.
     read |= {place for _, place in lowered.kept}
@@ -82,6 +86,17 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     lowered.run_calls[:0] = inward
     lowered.run_calls += move_calls(OUTPUTS, out, None, (), target)
     lowered.run_calls += feeds
+
+
+def _saved(lowered: Lowered, residency: Residency) -> dict[Value, Temp]:
+    """Return places for fed outputs that are bytes of a handle: a feed may write those first."""
+    handles = {lowered.graph.inputs[i] for i in residency.inputs}
+    fed = {lowered.graph.outputs[feed.output][1]: None for feed in residency.feeds}
+    return {
+        value: Temp(nbytes_of(value), value.name or "fed")
+        for value in fed
+        if nbytes_of(value) and lowered.roots.of(value)[0] in handles
+    }
 
 
 def _claim_outputs(lowered: Lowered, read: set[Place]) -> None:
