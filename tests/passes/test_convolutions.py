@@ -113,7 +113,12 @@ def test_one_element_windows_that_skip_or_overhang(graph):
     x = graph.input("x", (1, 5, 3))
     graph.output(layer(graph, x, 2, 1, strides=2, pads=1), "y")
     graph.output(layer(graph, x, 2, 1, strides=2), "z")
-    assert names(run_nodes(graph)).count("patches") == 2
+    graph.output(layer(graph, x, 2, 1, pads=(0, 2)), "longer")
+    graph.output(layer(graph, x, 2, 1, strides=2, pads=(0, 2)), "as long")
+    graph.output(layer(graph, x, 2, 1, strides=4), "first")
+    single = graph.input("single", (1, 5, 1))
+    graph.output(layer(graph, single, 2, 1, strides=3, pads=1), "before")
+    assert names(run_nodes(graph)).count("patches") == 6
 
 
 def test_a_recurrent_layer_projects_all_steps_at_once(graph):

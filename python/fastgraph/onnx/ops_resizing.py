@@ -1,4 +1,4 @@
-"""Images of other sizes."""
+"""Images of other sizes, and of other blocks of channels."""
 
 from __future__ import annotations
 
@@ -29,6 +29,43 @@ def upsample(node: OnnxNode, x: Value, scales: Array | None = None) -> Value:
 def resize_10(node: OnnxNode, x: Value, scales: Array) -> Value:
     """Like Upsample, and smaller too."""
     return _scaled(x, scales, node.get_string("mode", "nearest"))
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(node: OnnxNode, x: Value) -> Value:
+    """Blocks of channels become blocks of positions."""
+    size = node.get_int("blocksize")
+    if x.ndim != 4 or size < 1 or x.shape[1] % size**2:
+        raise NodeError(f"x {x.shape} has no channels for blocks of {size} by {size}")
+    batch, channels, height, width = x.shape
+    rest = channels // size**2
+    if _block_first(node):
+        apart, order = (batch, size, size, rest, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        apart, order = (batch, rest, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    turned = ops.transpose(ops.reshape(x, apart), order)
+    return ops.reshape(turned, (batch, rest, height * size, width * size))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(node: OnnxNode, x: Value) -> Value:
+    """Blocks of positions become blocks of channels."""
+    size = node.get_int("blocksize")
+    if x.ndim != 4 or size < 1 or x.shape[2] % size or x.shape[3] % size:
+        raise NodeError(f"x {x.shape} does not divide into blocks of {size} by {size}")
+    batch, channels, height, width = x.shape
+    rows, columns = height // size, width // size
+    apart = ops.reshape(x, (batch, channels, rows, size, columns, size))
+    turned = ops.transpose(apart, (0, 3, 5, 1, 2, 4) if _block_first(node) else (0, 1, 3, 5, 2, 4))
+    return ops.reshape(turned, (batch, channels * size**2, rows, columns))
+
+
+def _block_first(node: OnnxNode) -> bool:
+    """Whether the places of a block come before the other channels."""
+    mode = node.get_string("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise NodeError(f"mode must be DCR or CRD, found '{mode}'")
+    return mode == "DCR"
 
 
 def _scaled(x: Value, scales: Array, mode: str) -> Value:
