@@ -179,6 +179,12 @@ def most(a, b):
     return a + b - least(a, b)
 
 
+def may_be_negative(size):
+    """Whether some dimensions may make a size less than 0, as far as its bounds tell."""
+    low, _ = bounds_of_form(form_of(size))
+    return low is None or low < 0
+
+
 def terms_of(size):
     if isinstance(size, Size):
         return size.terms

@@ -187,6 +187,42 @@ def test_named_dimensions(what):
     Pair(INNER[what], 33, "n").check(33, 20, 1, 2, 0, rtol=tolerance, atol=tolerance)
 
 
+WINDOWS = {
+    "images": lambda g, n: [
+        ops.conv(g.input("x", (2, 4, n, 9)), g.param("k", (6, 4, 3, 3)), pads=1),
+        ops.average_pool(g.inputs[0], 2, pads=1),
+    ],
+    "channels": lambda g, n: [
+        ops.conv(g.input("x", (2, 6, n)), g.param("k", (6, 1, 3)), pads=1, group=6)
+    ],
+    "conv": lambda g, n: [
+        ops.conv(g.input("x", (2, 4, n)), g.param("k", (6, 4, 3)), strides=2),
+        ops.conv(g.inputs[0], g.params[0]),
+        ops.max_pool(g.inputs[0], 3, strides=2),
+    ],
+    "conv_transpose": lambda g, n: [
+        ops.conv_transpose(g.input("x", (2, 4, n)), g.param("k", (4, 6, 3)), strides=2)
+    ],
+    "recurrent": lambda g, n: [
+        ops.lstm(g.input("x", (n, 3, 6)), g.param("w", (1, 32, 6)), g.param("r", (1, 32, 8)))[0],
+        ops.gru(g.inputs[0], g.param("v", (1, 24, 6)), g.param("s", (1, 24, 8)))[0],
+    ],
+}
+
+
+@pytest.mark.parametrize("what", WINDOWS)
+def test_axes_of_windows_and_steps(what):
+    pair = Pair(WINDOWS[what], 19, "n")
+    pair.check(19, 12, 5, 3)
+    pair.set(3)
+    if what == "recurrent":
+        with pytest.raises(fg.InputError, match="has no steps"):
+            pair.set(0)
+    elif what == "conv":
+        with pytest.raises(fg.InputError, match="axis 2 of less than 0"):
+            pair.set(1)
+
+
 def encoder(g, n):
     """Two layers in the shape of MiniLM's: embeddings by position, heads, residuals, a pool."""
     width, inner, count = 32, 64, 4

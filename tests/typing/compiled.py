@@ -64,9 +64,15 @@ assert_type(buckets.stats.compiles, int)
 buckets.set_params({"w": image})
 buckets.prepare(build, background=True).result()
 
+assert_type(model.set_active_extent((1, 4), dim="rows"), None)
+assert_type(model.set_active_extent(None), None)
+assert_type(model.active_extents, dict[str, tuple[int, int]])
+assert_type(fg.dim("rows", 4), int)
+
 # What is ignored must be an error: an unused ignore is one itself.
 fg.Session("cpu", release_gil="sometimes")  # type: ignore[arg-type]
 session.compile("model.onnx")  # type: ignore[arg-type]
 model.run([image])  # type: ignore[call-overload]
 model.set_param("w")  # type: ignore[call-arg]
+model.set_active_extent(4)  # type: ignore[arg-type]
 buckets.get_or_compile(3, fg.Graph())  # type: ignore[arg-type]

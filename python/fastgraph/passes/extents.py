@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from fastgraph._core.sizes import Size, activated, dims_of, same_form
+from fastgraph._core.sizes import Size, activated, dims_of, may_be_negative, same_form
 from fastgraph.errors import GraphError, UnsupportedError
 from fastgraph.ir.dims import Dim, follows
 from fastgraph.ir.graph import Graph, Node, Value
@@ -215,7 +215,7 @@ def guards_of(node: Node) -> Iterable[Guard]:
     found: list[Guard] = []
     for value in node.outputs:
         for axis, n in enumerate(value.shape):
-            if isinstance(n, Size) and any(factor < 0 for factor in n.terms.values()):
+            if isinstance(n, Size) and may_be_negative(n):
                 guard(n, f"would have an axis {axis} of less than 0")
     shape = node.inputs[0].shape if node.inputs else ()
     if node.op == "slice":
@@ -235,6 +235,9 @@ def guards_of(node: Node) -> Iterable[Guard]:
         n = shape[node.attrs["axis"]]
         if follows((n,)):
             guard(n - node.attrs["k"], f"wants the first {node.attrs['k']} of fewer elements")
+    elif node.op == "recurrence":
+        if follows(shape[:1]):
+            guard(shape[0] - 1, "has no steps")
     elif node.op == "take":
         n = shape[node.attrs["axis"]]
         if follows((n,)):

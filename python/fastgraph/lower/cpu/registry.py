@@ -25,7 +25,8 @@ LOWERINGS: dict[str, Lowering] = {}
 SIZED = frozenset((
     "reshape", "transpose", "slice", "broadcast_to", "concat", "take", "region", "fused_matmul",
     "fused_attention", "softmax", "layer_norm", "rms_norm", "sum", "mean", "prod", "max", "min",
-    "argmax", "argmin", "rotary_embedding", "scatter", "cumulative_sum", "top_k", "grouped_matmul",
+    "argmax", "argmin", "conv", "fold", "patches", "pool", "recurrence", "rotary_embedding",
+    "scatter", "cumulative_sum", "top_k", "grouped_matmul",
 ))  # fmt: skip
 
 
