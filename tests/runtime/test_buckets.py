@@ -597,3 +597,15 @@ def test_threads_that_run_and_set(device):
         + [threading.Thread(target=change)]
     )
     assert not wrong
+
+
+def test_an_extent_of_a_shared_model_is_not_run_padded():
+    buckets = fg.BucketedCompileCache("cpu", [(1, 9)])
+    buckets.set_param("w", np.eye(4, dtype="f4"))
+    x = rows_of(5)
+    _, model = buckets.get_or_compile(5, layer)
+    model.set_active_extent((3, 8))
+    with pytest.raises(fg.InputError, match="active extents.*set_active_extent"):
+        buckets.run_padded(5, layer, x)
+    model.set_active_extent(None)
+    assert buckets.run_padded(5, layer, x)[0].shape == (5, 4)

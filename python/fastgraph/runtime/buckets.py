@@ -431,7 +431,8 @@ class BucketedCompileCache:
         Raises
         ------
         InputError
-            `rows` lies in no range, an input has another number of rows, or as `run`.
+            `rows` lies in no range, an input has another number of rows, an active extent was set
+            on the model of the range, or as `run`.
         UnsupportedError
             Rows that were filled in could change one that was given: the operator is named.
         Exception
@@ -445,6 +446,11 @@ class BucketedCompileCache:
                 "half-open"
             )
         bucket = self._get(upper, build)
+        if active := bucket.model.active_extents:
+            raise InputError(
+                f"{bucket.title} has active extents, {active}, and run_padded gives all rows: take "
+                "them back with set_active_extent(None), or run the model itself"
+            )
         if upper > rows:
             check_apart(bucket.flow, bucket.title)
             inputs = filled(inputs, bucket.rows_of, rows, upper)
