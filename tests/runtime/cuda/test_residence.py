@@ -99,6 +99,23 @@ def test_bytes_on_the_device_are_those_of_the_budget():
         assert tables(model) == [mask_of(*resident)]
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_kernels_read_resident_experts_in_their_slots(kind):
+    """What is in a slot and not in the host is what they compute with."""
+    graph = fg.Graph("slots")
+    x, ids = graph.input("x", X.shape, kind), graph.input("ids", IDS.shape, "int32")
+    graph.output(ops.grouped_matmul(x, graph.param("w", (EXPERTS, WIDTH, WIDTH), kind), ids), "y")
+    model = fg.Session("cuda").compile(graph)
+    w = weights().astype(kind)
+    model.set_param("w", w)
+    model.set_moe_resident_experts(mask_of(0, 3))
+    residence = model._routing._residence
+    ((matrices, held),) = residence.slots.items()
+    residence._view(held[0], 0, matrices.nbytes).copy_from(np.zeros(matrices.nbytes, "u1"))
+    (y,) = model.run({"x": X.astype(kind), "ids": IDS})
+    assert (y == expected(w) * (IDS != 0)[:, None]).all()
+
+
 def test_a_mixture_is_never_built_anew():
     tokens, width, _, experts, _ = SIZES
     given = mixture_weights(2)
