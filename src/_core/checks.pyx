@@ -64,6 +64,28 @@ def as_checked(tuple spec, value):
     return array
 
 
+def no_handle(tuple spec, bint spoiled):
+    """Return what messages say of an input that was not given."""
+    name, shape, dtype = spec
+    if spoiled:
+        return (f"handle {name!r} is not valid: a run that was to write it where it lies has "
+                "failed; bind it again, or give the input")
+    return f"input {name!r} ({describe(shape, dtype)}) was not given and has no handle"
+
+
+def check_number(tuple specs, list handles, set spoiled, Py_ssize_t given):
+    """Raise InputError unless handles stand in for the last inputs, which were left out."""
+    cdef list missing = [i for i in range(given, len(specs)) if handles[i] is None]
+    for i in missing:
+        if i in spoiled:
+            raise InputError(no_handle(specs[i], True))
+    if missing or given > len(specs):
+        names = [spec[0] for spec in specs]
+        raise InputError(
+            f"{given} inputs were given; the graph takes {len(names)}: {names}"
+            + (f"; {[names[i] for i in missing]} have no handle" if missing else ""))
+
+
 def scalar_value(name, value, dtype):
     """Return `value` of the scalar `name` as `element` does; the message names it."""
     return element(value, dtype, f"scalar {name!r}")

@@ -21,6 +21,7 @@ cdef class Engine:
     cdef list held                            # the arrays of the run under way
     cdef list handles                         # by input: its handle's Buffer, or None
     cdef set spoiled                          # inputs whose handles a failed run has left so
+    cdef list growing                         # handles that grow; None where none does
     cdef bint dirty                           # handles or feeds have changed since `_settle`
     cdef list unset                           # names of parameters without a value
     cdef vector[input_slot] slots

@@ -12,12 +12,13 @@ from libc.stdint cimport uintptr_t
 
 from fastgraph._core.buffer cimport Buffer, Bytes_create
 from fastgraph._core.counters cimport ENGINES, counters_add
-from fastgraph._core.feeds cimport Feed
+from fastgraph._core.feeds cimport Feed, note_growth
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.staging cimport (
-    Active, Active_copy, Active_part, Active_stage, fresh_output, input_slot, stage)
-from fastgraph._core.checks import as_checked, describe, scalar_value
+    Active, Active_copy, Active_grow, Active_part, Active_stage, fresh_output, input_slot, stage)
+from fastgraph._core.checks import (
+    as_checked, check_number, describe, no_handle, scalar_value)
 from fastgraph.errors import GraphError, InputError
 
 cnp.import_array()
@@ -36,7 +37,7 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
     cdef int d
     cdef bint same = False
     if value is None and i in self.spoiled:
-        raise InputError(no_handle(self, i))
+        raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
     if PyArray_CheckExact(value):
         array = <cnp.ndarray> value
         if (cnp.PyArray_TYPE(array) == slot.type_num and cnp.PyArray_NDIM(array) == slot.n_dims
@@ -83,16 +84,8 @@ cdef int Engine_place_handle(Engine self, Py_ssize_t i) except -1:
     """Let input `i`, which this run was not given, be what its handle holds."""
     cdef Buffer buffer = <Buffer> PyList_GET_ITEM(self.handles, i)
     if buffer is None:
-        raise InputError(no_handle(self, i))
+        raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
     return self.runner.take_handle(i, buffer.block, buffer.offset)
-
-
-cdef str no_handle(Engine self, Py_ssize_t i):
-    name, shape, dtype = self.input_specs[i]
-    if i in self.spoiled:
-        return (f"handle {name!r} is not valid: a run that was to write it where it lies has "
-                "failed; bind it again, or give the input")
-    return f"input {name!r} ({describe(shape, dtype)}) was not given and has no handle"
 
 
 cdef int place_sequence(Engine self, object inputs) except -1:
@@ -105,7 +98,7 @@ cdef int place_sequence(Engine self, object inputs) except -1:
                 f"run_slots takes a list of arrays in declared order, not {type(inputs).__name__}")
         inputs = list(inputs)
     if PyList_GET_SIZE(inputs) != self.n_inputs:
-        check_number(self, inputs)
+        check_number(self.input_specs, self.handles, self.spoiled, len(inputs))
     if plain:
         for i in range(PyList_GET_SIZE(inputs)):
             plain = plain and (<object> PyList_GET_ITEM(inputs, i) is None or (
@@ -117,26 +110,6 @@ cdef int place_sequence(Engine self, object inputs) except -1:
         inputs = list(inputs)
     self.held = inputs
     return place_list(self, inputs)
-
-
-cdef int check_number(Engine self, list inputs) except -1:
-    """Handles stand in for the last inputs where those were left out; else InputError."""
-    cdef Py_ssize_t i, given = len(inputs)
-    cdef bint complete = given < self.n_inputs
-    for i in range(given, self.n_inputs):
-        complete = complete and <object> PyList_GET_ITEM(self.handles, i) is not None
-    if complete:
-        return 0
-    for i in range(given, self.n_inputs):
-        if i in self.spoiled:
-            raise InputError(no_handle(self, i))
-    names = [spec[0] for spec in self.input_specs]
-    missing = [names[i] for i in range(given, self.n_inputs) if self.handles[i] is None]
-    if missing or given > self.n_inputs:
-        raise InputError(
-            f"{given} inputs were given; the graph takes {self.n_inputs}: {names}"
-            + (f"; {missing} have no handle" if missing else ""))
-    return 0
 
 
 cdef int place_mapping(Engine self, object inputs) except -1:
@@ -159,7 +132,7 @@ cdef int place_mapping(Engine self, object inputs) except -1:
         elif self.handles[i] is not None:
             arrays.append(None)
         elif i in self.spoiled:
-            raise InputError(no_handle(self, i))
+            raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
         else:
             raise InputError(
                 f"input {self.input_specs[i][0]!r} ({describe(*self.input_specs[i][1:])}) was "
@@ -259,11 +232,25 @@ cdef void spoil(Engine self) noexcept:
 
 
 cdef int Engine_finish(Engine self, bint wait) except -1:
-    if self.runner.feeds is not None:
-        self.runner.check_feeds()
+    Engine_check(self)
     # From here on memory changes: what earlier raw outputs name is gone.
     self.generation += 1
-    return self.runner.run() if wait else self.runner.enqueue()
+    if wait:
+        self.runner.run()
+    else:
+        self.runner.enqueue()
+    if self.growing is not None:
+        note_growth(self.growing)
+    return 0
+
+
+cdef inline int Engine_check(Engine self) except -1:
+    """What is known of feeds and handles before a run: positions, and memory that they need."""
+    if self.runner.feeds is not None:
+        self.runner.check_feeds()
+    if self.growing is not None:
+        Active_grow(self.active, self.growing, self.input_specs)
+    return 0
 
 
 @cython.no_gc_clear
@@ -374,14 +361,15 @@ cdef class Engine:
             self.handles[i] = None
             self.spoiled.add(i)
 
-    def _connect(self, list feeds, list handles):
+    def _connect(self, list feeds, list handles, list growing):
         """Let runs feed handles like this, and outputs be where they then are; with the lock.
 
-        Arguments as `Runner.connect` has them.
+        feeds, handles: as `Runner.connect` has them; growing: a Growth for each that grows.
         """
         cdef Py_ssize_t i
         cdef list views = list(self.views), offsets = list(self.offsets)
         self.runner.connect(feeds, handles)
+        self.growing = growing if growing else None
         for i in range(<Py_ssize_t> self.results.size()):
             _, at = self.runner.output_place(i)
             if at != <uintptr_t> self.results[i].home:
@@ -631,7 +619,7 @@ cdef class Engine:
         cdef list arrays
         Engine_begin(self)
         try:
-            buffer = self._written(i).buffer
+            buffer = self._filled(i)
             self.runner.start(True)
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
@@ -692,10 +680,12 @@ cdef class Engine:
             if self.n_scalars or scalars:
                 Engine_place_scalars(self, scalars)
             place_mapping(self, inputs)
-            if self.runner.feeds is not None:
-                self.runner.check_feeds()
+            Engine_check(self)
             self.generation += 1
-            return self.runner.run_timed()
+            times = self.runner.run_timed()
+            if self.growing is not None:
+                note_growth(self.growing)
+            return times
         finally:
             Engine_end(self)
 

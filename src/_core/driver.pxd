@@ -9,15 +9,15 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 # The verbs of the process, devices, memory, streams, events and modules are declared and explained
 # there; everyone but `driver` takes them from here.
 from fastgraph._core.driver_base cimport (
-    host_call, context_memory, context_priorities, context_retain, device_bytes, device_count,
-    device_name, driver_check, driver_idle, driver_is_poisoned,
-    driver_lost, driver_start, driver_version, event_create, event_destroy, event_elapsed,
-    event_query, event_record, function_attribute, function_name, function_parameter,
-    function_residency,
-    function_set_attribute, host_allocate, host_free, kernel_function, memory_allocate,
-    memory_free, module_function, module_global, module_load, module_unload, peer_enable,
-    peer_possible, pointer_kind, stream_call, stream_capturing, stream_context, stream_create,
-    stream_destroy, stream_query, stream_wait_event)
+    host_call,
+    context_memory, context_priorities, context_retain, device_bytes, device_count, device_name,
+    driver_check, driver_idle, driver_is_poisoned, driver_lost, driver_start, driver_version,
+    event_create, event_destroy, event_elapsed, event_query, event_record, function_attribute,
+    function_name, function_parameter, function_residency, function_set_attribute,
+    host_allocate, host_free, kernel_function, memory_allocate, memory_free, module_function,
+    module_global, module_load, module_unload, peer_enable, peer_possible, pointer_kind,
+    stream_call, stream_capturing, stream_context, stream_create, stream_destroy, stream_query,
+    stream_wait_event)
 
 
 # A device in numbers, by the driver's names in lower case.

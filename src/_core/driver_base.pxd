@@ -17,6 +17,8 @@ cdef extern from "driver_scope.hpp" namespace "fastgraph" nogil:
 cdef int refuse(int result, uintptr_t context, const char *what) except -1 nogil
 cdef inline int check(int result, uintptr_t context, const char *what) except -1 nogil:
     return refuse(result, context, what) if result != 0 else 0
+cdef int check_room(int result, uintptr_t context, const char *what,
+                    size_t nbytes) except -1 nogil
 cdef int check_gone(int result, uintptr_t context, const char *what) except -1 nogil
 cdef int enter(Scope *scope, uintptr_t context) except -1 nogil
 

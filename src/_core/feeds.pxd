@@ -3,6 +3,7 @@
 from libc.stdint cimport uintptr_t
 
 from fastgraph._core.buffer cimport Block
+from fastgraph._core.reserve cimport Reservation
 
 
 cdef class Feed:
@@ -20,6 +21,19 @@ cdef class Feed:
     cdef readonly int width                  # bytes of either; less than 0: it has no sign
     cdef readonly Py_ssize_t first           # the row of the coming run
     cdef tuple names                         # of handle, output and position
+
+cdef class Growth:
+    cdef readonly Py_ssize_t handle          # the input that the handle stands in for
+    cdef readonly Reservation reserved
+    cdef readonly Py_ssize_t row_nbytes
+    cdef readonly Py_ssize_t rows            # of the input
+    cdef readonly Py_ssize_t filled          # that were given, or fed
+    cdef readonly Feed feed                  # None where nothing is fed
+
+# Before a run that reads so many rows: see to it that all that it touches has memory.
+cdef int Growth_prepare(Growth self, Py_ssize_t read) except -1
+# After a run: of all of these.
+cdef int note_growth(list growing) except -1
 
 # Read the position of the coming run; InputError where its rows are not those of the handle.
 cdef int Feed_locate(Feed self, const void *position) except -1

@@ -6,6 +6,7 @@ from libc.stdint cimport (
 from libc.string cimport memmove
 
 from fastgraph._core.buffer cimport Block
+from fastgraph._core.reserve cimport Reservation, Reservation_commit
 
 from fastgraph.errors import InputError
 
@@ -59,6 +60,53 @@ def feed(Py_ssize_t handle, Py_ssize_t output, Block block not None, Py_ssize_t 
     self.input = input
     self.width = width
     return self
+
+
+cdef class Growth:
+    """A handle of which only the first rows have memory; made by `growth`."""
+
+    def __init__(self):
+        raise TypeError("made by fastgraph._core.feeds.growth")
+
+    def fill(self, Py_ssize_t rows):
+        """See to it that so many rows have memory, and count them as given."""
+        Growth_prepare(self, rows)
+        self.filled = max(self.filled, rows)
+
+    def follow(self, Feed feed):
+        """Take note of the feed, or of None."""
+        self.feed = feed
+
+
+def growth(Py_ssize_t handle, Reservation reserved not None, Py_ssize_t row_nbytes,
+           Py_ssize_t rows):
+    """Return a `Growth` without any rows."""
+    cdef Growth self = Growth.__new__(Growth)
+    self.handle = handle
+    self.reserved = reserved
+    self.row_nbytes = row_nbytes
+    self.rows = rows
+    return self
+
+
+cdef Py_ssize_t last_fed(Growth self) noexcept:
+    cdef Py_ssize_t last
+    if self.feed is None:
+        return 0
+    last = self.feed.first + self.feed.n_rows
+    return self.rows if last > self.rows else last
+
+
+cdef int Growth_prepare(Growth self, Py_ssize_t read) except -1:
+    cdef Py_ssize_t needed = max(read, last_fed(self))
+    return Reservation_commit(self.reserved, needed * self.row_nbytes)
+
+
+cdef int note_growth(list growing) except -1:
+    cdef Growth growth
+    for growth in growing:
+        growth.filled = max(growth.filled, last_fed(growth))
+    return 0
 
 
 cdef int Feed_locate(Feed self, const void *position) except -1:

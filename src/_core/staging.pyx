@@ -6,9 +6,11 @@ import numpy as np
 cimport numpy as cnp
 from libc.string cimport memcpy
 
+from fastgraph._core.feeds cimport Growth, Growth_prepare
 from fastgraph._core.runner cimport Runner
 
 from fastgraph._core.checks import as_array
+from fastgraph.errors import OutOfMemoryError
 
 cnp.import_array()
 
@@ -59,6 +61,22 @@ cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slo
     staged(runner, i, slot, dims)[part] = array
     runner.take_staged(i)
     return True
+
+
+cdef int Active_grow(Active self, list growing, tuple specs) except -1:
+    cdef Growth growth
+    cdef Py_ssize_t read
+    for growth in growing:
+        read = growth.rows
+        if self is not None and self.ins[growth.handle] is not None:
+            read = self.ins[growth.handle][0][0]
+        try:
+            Growth_prepare(growth, read)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"handle {specs[growth.handle][0]!r} cannot grow: {error}",
+                error.code, error.name, error.node) from None
+    return 0
 
 
 cdef tuple Active_part(Active self, Py_ssize_t i):

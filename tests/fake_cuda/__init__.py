@@ -48,7 +48,7 @@ __all__ = ["Fake", "load", "problem"]
 
 LIVE_KINDS = (
     *("allocations", "bytes", "pinned", "pinned_bytes", "streams", "events", "modules"),
-    *("libraries", "graphs", "nodes", "execs"),
+    *("libraries", "graphs", "nodes", "execs", "reservations", "granules"),
 )
 
 

@@ -47,7 +47,7 @@ size_t in_use(CUcontext context) {
   for (const auto &[begin, block] : state().blocks)
     if (block.context && block.context->device == context->device && !is_host_kind(block.kind))
       sum += block.size;
-  return sum;
+  return sum + granules_in_use(context->device);
 }
 }  // namespace
 
@@ -70,6 +70,17 @@ bool was_freed(uintptr_t address) {
 }
 
 bool touchable(uintptr_t address, size_t size) {
+  for (const auto &[begin, reserved] : state().reservations) {
+    // Memory of several granules is one to who uses it.
+    if (address - begin >= reserved) continue;
+    while (size) {
+      const Block *part = block_at(address);
+      if (!part) return false;
+      const size_t here = std::min(size, part->begin + part->size - address);
+      address += here, size -= here;
+    }
+    return true;
+  }
   const Block *block = block_at(address);
   if (block) return address - block->begin + size <= block->size;
   return !in_arena(address) && address >= kPage;

@@ -97,6 +97,8 @@ EXPORT long fake_live(const char *kind) {
       {"graphs", s.graphs.size()},
       {"nodes", s.nodes.size()},
       {"execs", s.execs.size()},
+      {"reservations", s.reservations.size()},
+      {"granules", s.granules.size()},
   };
   auto found = all.find(kind);
   return found == all.end() ? -1 : found->second;

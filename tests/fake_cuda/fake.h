@@ -117,6 +117,14 @@ void release_all(CUcontext context);
 bool is_host_kind(Kind kind);
 
 // ---- state -------------------------------------------------------------------------------------
+// Memory that lies nowhere until it is mapped.
+struct Granules {
+  size_t size = 0;
+  int device = 0;
+  int uses = 1;  // the handle, until it is released, and each mapping
+};
+size_t granules_in_use(int device);
+
 struct Failure {
   long countdown;
   CUresult code;
@@ -152,6 +160,9 @@ struct State {
   std::set<CaptureRef> captures;
   std::map<uintptr_t, Block> blocks;
   std::map<uintptr_t, size_t> freed;
+  std::map<uintptr_t, size_t> reservations;
+  std::map<unsigned long long, Granules> granules;                      // by handle
+  std::map<uintptr_t, std::pair<size_t, unsigned long long>> mappings;  // to size and handle
   long kernels_run = 0;
 };
 

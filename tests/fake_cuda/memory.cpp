@@ -138,6 +138,7 @@ EXPORT CUresult cuMemGetInfo(size_t *available, size_t *total) {
     if (block.context && block.context->device == entry.context->device &&
         !is_host_kind(block.kind))
       used += block.size;
+  used += granules_in_use(entry.context->device);
   *total = state().memory_total;
   *available = *total - std::min(used, *total);
   return CUDA_SUCCESS;

@@ -87,6 +87,27 @@ def test_it_writes_where_a_buffer_lies(method):
     assert [talk.ptr for talk in talks] == addresses
 
 
+@pytest.mark.host
+def test_in_place_and_by_copy_under_an_active_extent():
+    """The active rows go where all would; the others stay as they are."""
+    graph = fg.Graph("extent")
+    acc, delta = (graph.input(name, (fg.dim("n", 6), 4)) for name in ("acc", "delta"))
+    table, index = graph.input("table", (6, 4)), graph.input("index", (fg.dim("n", 6),), "int64")
+    graph.output(acc + delta, "next")
+    graph.output(ops.take(table, index, axis=0) + delta, "picked")
+    model = compiled(graph)
+    fed(model, np.zeros((6, 4), "f4"), "acc", "next")
+    fed(model, np.zeros((6, 4), "f4"), "table", "picked")
+    given_ = {"delta": np.ones((6, 4), "f4"), "index": np.arange(6)}
+    model.run(given_)
+    model.set_active_extent((2, 6), dim="n")
+    model.run(given_)
+    model.set_active_extent(None)
+    model.run(given_)
+    for name in ("acc", "table"):
+        assert model.read_handle(name)[:, 0].tolist() == [3, 3, 2, 2, 2, 2], name
+
+
 def test_each_output_into_each_handle():
     """A handle, once swapped with another every run, by outputs that read the other."""
     graph = fg.Graph("swap")

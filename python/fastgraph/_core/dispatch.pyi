@@ -4,7 +4,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from fastgraph._core.buffer import Block, Buffer
-from fastgraph._core.feeds import Feed
+from fastgraph._core.feeds import Feed, Growth
 from fastgraph._core.runner import Runner
 from fastgraph._core.staging import Active
 
@@ -64,7 +64,10 @@ class Engine:
     def _spoiled(self) -> frozenset[int]: ...
     def _spoil(self, numbers: Iterable[int]) -> None: ...
     def _connect(
-        self, feeds: list[Feed], handles: list[tuple[Block, int, int, bool] | None]
+        self,
+        feeds: list[Feed],
+        handles: list[tuple[Block, int, int, bool] | None],
+        growing: list[Growth],
     ) -> None: ...
     @property
     def _runner(self) -> Runner: ...

@@ -8,7 +8,7 @@ from fastgraph._core.order import Order
 from fastgraph._core.record import RecordNode, accesses_of
 from fastgraph.lower.program import Program
 
-__all__ = ["can_share"]
+__all__ = ["can_share", "ports_that_share"]
 
 Pair = tuple[int, int]
 
@@ -39,6 +39,12 @@ def can_share(program: Program, pairs: Iterable[Pair]) -> set[Pair]:
         ):
             found.add((read, written))
     return found
+
+
+def ports_that_share(program: Program, pairs: Iterable[Pair]) -> set[Pair]:
+    """Return the pairs of numbers, (input, output), of which `can_share` holds."""
+    asked = {(program.inputs[i], program.outputs[j]): (i, j) for i, j in pairs}
+    return {asked[pair] for pair in can_share(program, asked)}
 
 
 def _in_place(program: Program, node: RecordNode, number: int, read: int, written: int) -> bool:

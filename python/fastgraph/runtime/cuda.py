@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fastgraph._core import buffer, cuda_work
+from fastgraph._core import buffer, cuda_reserve, cuda_work
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_runner import CudaRunner, cuda_runner
 from fastgraph._core.record import Launch, Record, RecordNode, flat_nodes
+from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
 from fastgraph.device.child import Part
@@ -286,11 +287,16 @@ class CudaCode(Code):
             buffer.view(block, 0, array.shape, array.dtype, device).copy_from(array)
         return block
 
+    def reserve(self, nbytes: int) -> tuple[Reservation, Block]:
+        """Return addresses of the device."""
+        return cuda_reserve.reserve(self.side.gpu.gpu, nbytes)
+
     def copy_of(self, source: Buffer) -> Block:
         """Return new memory of the device with the elements of a buffer."""
         gpu = self.side.gpu
         block = self.allocate(source.nbytes)
         if source.nbytes:
+            gpu.gpu.synchronize()  # runs that are under way may write it
             stream = gpu.create_stream()
             target = buffer.view(block, 0, source.shape, source.dtype, gpu.device)
             cuda_work.copy(stream, [(target, source)])

@@ -16,7 +16,7 @@ from fastgraph.ir.dims import LEADING, Dim, follows
 from fastgraph.ir.graph import Value
 from fastgraph.lower.program import Program
 from fastgraph.lower.residency import Residency
-from fastgraph.lower.sharing import can_share
+from fastgraph.lower.sharing import ports_that_share
 from fastgraph.passes.extents import Guard, Source, resized
 from fastgraph.runtime.state import Stateful
 
@@ -304,8 +304,8 @@ class Extended(Stateful):
             pair = {(i, rule.output)}
             if (
                 rule.at is None
-                and can_share(self._program, pair)
-                and not can_share(extension.program, pair)
+                and ports_that_share(self._program, pair)
+                and not ports_that_share(extension.program, pair)
             ):
                 raise UnsupportedError(
                     f"the feed of handle {handle!r} is computed where the handle lies, which the "
@@ -322,7 +322,7 @@ class Extended(Stateful):
         here = {(feed.handle, feed.output) for feed in residency.feeds if feed.in_place}
         shared = set(here)
         for extension, _ in self._extents.made.values() if here else ():
-            shared = can_share(extension.program, shared)
+            shared = ports_that_share(extension.program, shared)
         # Nothing is fed of an output of which a run writes nothing.
         feeds = [feed for feed in residency.feeds if self._written_shape(feed.output)[:1] != (0,)]
         return replace(residency, feeds=tuple(feeds)).copying(here - shared)

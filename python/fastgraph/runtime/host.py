@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fastgraph._core import buffer, host_graph, isa
+from fastgraph._core import buffer, host_graph, isa, reserve
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.checks import check_stream
 from fastgraph._core.host_program import HostProgram
 from fastgraph._core.host_runner import host_runner
 from fastgraph._core.params import block_of
+from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
 from fastgraph.device.child import Part
@@ -31,7 +32,7 @@ from fastgraph.lower.program import (
     lower_calls,
 )
 from fastgraph.lower.residency import Residency
-from fastgraph.lower.sharing import can_share
+from fastgraph.lower.sharing import ports_that_share
 from fastgraph.lower.storage import nbytes_of
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
@@ -110,12 +111,16 @@ class HostCode(Code):
         self.release_gil = release_gil
         self.host = HostProgram(program.record, chosen)
         self.host_setup = HostProgram(program.setup.record, chosen)
-        # What has been asked of pairs of memories.
+        # What has been asked of pairs of an input and an output.
         self.shared: dict[tuple[int, int], bool] = {}
 
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""
         return block_of(array)
+
+    def reserve(self, nbytes: int) -> tuple[Reservation, Block]:
+        """Return addresses of the host."""
+        return reserve.reserve(nbytes)
 
     def copy_of(self, source: Buffer) -> Block:
         """Return a new block with the elements of a buffer."""
@@ -203,17 +208,12 @@ class HostCode(Code):
 
     def reside(self, residency: Residency) -> tuple[Program, Residency]:
         """Return the one program that there is: inputs and outputs lie wherever they are bound."""
-        program = self.program
-        asked = {
-            (program.inputs[feed.handle], program.outputs[feed.output]): (feed.handle, feed.output)
-            for feed in residency.feeds
-            if feed.in_place
-        }
+        asked = [(feed.handle, feed.output) for feed in residency.feeds if feed.in_place]
         unknown = [pair for pair in asked if pair not in self.shared]
         if unknown:
-            found = can_share(program, unknown)
+            found = ports_that_share(self.program, unknown)
             self.shared.update({pair: pair in found for pair in unknown})
-        return program, residency.copying({asked[pair] for pair in asked if not self.shared[pair]})
+        return self.program, residency.copying({pair for pair in asked if not self.shared[pair]})
 
     def extended(self, extension: Extension, title: str) -> tuple[HostProgram, HostGraph]:
         """Return a program with words of its own, and an executable with an arena of its own."""

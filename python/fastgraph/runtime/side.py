@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.child import Part
@@ -42,6 +43,10 @@ class Code(ABC):
     @abstractmethod
     def block_of(self, array: _Array) -> Block:
         """Return a new block with the elements of a C-contiguous array."""
+
+    @abstractmethod
+    def reserve(self, nbytes: int) -> tuple[Reservation, Block]:
+        """Return addresses of the device, of which the first ones get memory by and by."""
 
     @abstractmethod
     def copy_of(self, source: Buffer) -> Block:

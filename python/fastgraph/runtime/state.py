@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.checks import as_array, describe
 from fastgraph._core.dispatch import Engine
-from fastgraph._core.feeds import Feed, feed
+from fastgraph._core.feeds import Feed, Growth, feed, growth
 from fastgraph.device.backend import named
 from fastgraph.errors import InputError, OutOfMemoryError
 from fastgraph.ir.types import is_integer
@@ -33,14 +33,15 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 class Handle:
     """What stands in for an input that a run is not given.
 
-    `gpu`: bound by `bind_gpu_handle`. `own`: the model's alone. `frozen`: its memory may not be
-    written.
+    `own`: the model's alone. `frozen`: its memory may not be written. `growth`: of one that grows.
+    `gpu`: bound by `bind_gpu_handle`.
     """
 
     buffer: Buffer
-    gpu: bool
-    own: bool
-    frozen: bool
+    own: bool = True
+    frozen: bool = False
+    growth: Growth | None = None
+    gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class Stateful(Engine):
         Returns
         -------
         numpy.ndarray
+            Of one that grows, the rows that it was given and those up to the last that was fed.
 
         Raises
         ------
@@ -195,7 +197,7 @@ class Stateful(Engine):
 
         self._locked(work)
 
-    def bind_gpu_handle(self, name: str, array: Any) -> None:
+    def bind_gpu_handle(self, name: str, array: Any, grow: bool = False) -> None:
         """Do as `bind_handle`, and let `has_gpu_handle` and `read_gpu_handle` know of it.
 
         Parameters
@@ -204,6 +206,12 @@ class Stateful(Engine):
             Of an input.
         array : array
             As `bind_handle` takes it. On the cpu, too, it is resident where the graph runs.
+        grow : bool, default False
+            The array may have fewer rows (leading axis) than the input. It is copied to addresses
+            that are reserved for all of them, and behind which there is memory for its rows alone.
+            Before a run that reads or is fed more rows these get memory, full of zeros; nothing
+            moves, and none is given back before the handle goes. A run reads all rows of an input,
+            or those of the active extent of its leading axis.
 
         Raises
         ------
@@ -225,7 +233,7 @@ class Stateful(Engine):
         (array([1., 1.], dtype=float32),)
         (array([8., 8.], dtype=float32),)
         """
-        self._bind(name, array, gpu=True)
+        self._bind(name, array, gpu=True, grow=bool(grow))
 
     def has_gpu_handle(self, name: str) -> bool:
         """Return whether `bind_gpu_handle` has bound a handle to an input.
@@ -310,7 +318,8 @@ class Stateful(Engine):
             Number or name. Of the input's dtype, and of its shape but for the number of rows
             where `at` is given.
         at : str, optional
-            A scalar, or an input of one element, of an integer dtype: the first row to write.
+            A scalar, or an input of one element, of an integer dtype: the first row to write. A
+            scalar for a handle that grows.
         ring : bool, default False
             With `at`: rows wrap around, so the handle keeps the last ones.
 
@@ -350,6 +359,7 @@ class Stateful(Engine):
 
         def work() -> None:
             bound = self._written(i)
+            self._check_growth(i, bound.growth, rule)
             state = self._state.put(i, bound, rule)
             self._check_apart(state)
             self._hold(i, bound.buffer, state)
@@ -405,47 +415,71 @@ class Stateful(Engine):
 
     # ---- what these are made of
 
-    def _bind(self, name: str, array: Any, gpu: bool) -> None:
+    def _bind(self, name: str, array: Any, gpu: bool, grow: bool = False) -> None:
         self._check_open()
         i = self._input_of(name)
-        held, own, frozen = self._taken(i, array)
+        handle = replace(self._taken(i, array, grow), gpu=gpu)
 
         def work() -> None:
             rule = self._state.rules.get(i)
-            if rule is not None and frozen:
+            self._check_growth(i, handle.growth, rule)
+            if rule is not None and handle.frozen:
                 raise InputError(f"handle {name!r} has a feed and cannot be memory that may not "
                                  "be written")  # fmt: skip
-            state = self._state.put(i, Handle(held, gpu, own, frozen), rule)
+            state = self._state.put(i, handle, rule)
             self._check_apart(state)
-            self._hold(i, held, state)
+            self._hold(i, handle.buffer, state)
 
         self._locked(work)
 
-    def _taken(self, i: int, array: Any) -> tuple[Buffer, bool, bool]:
-        """Return memory of the graph's device that holds an array, for a `Handle`."""
+    def _taken(self, i: int, array: Any, grow: bool) -> Handle:
+        """Return memory of the graph's device that holds an array."""
         name, shape, dtype = self.input_specs[i]
+        if grow and not shape:
+            raise InputError(
+                f"handle {name!r} has no rows to grow by: it is {describe(shape, dtype)}"
+            )
         what = f"handle {name!r}"
         found, frozen = self._compilation.side.resident(what, array)
         if not isinstance(found, Buffer):
             found = as_array(what, found, shape, dtype)
-        if found.dtype != dtype or tuple(found.shape) != shape:
+        given = tuple(found.shape)
+        fits = given == shape or (grow and given[1:] == shape[1:] and given[:1] <= shape[:1])
+        if found.dtype != dtype or not fits or len(given) != len(shape):
             raise InputError(
                 f"{what} was given {describe(found.shape, found.dtype)}; the input is "
                 f"{describe(shape, dtype)}; nothing is cast or broadcast"
             )
+        if grow:
+            return self._grown(i, found.numpy() if isinstance(found, Buffer) else found)
         if isinstance(found, Buffer):
-            return found, False, frozen
+            return Handle(found, own=False, frozen=frozen)
         try:
             block = self._compilation.code.block_of(np.ascontiguousarray(found))
         except OutOfMemoryError as error:
             raise named(error, what, "of", self._compilation.title) from None
         device = self._compilation.side.context.device
-        return buffer.view(block, 0, shape, dtype, device), True, False
+        return Handle(buffer.view(block, 0, shape, dtype, device))
+
+    def _grown(self, i: int, array: _Array) -> Handle:
+        """Return a handle with the rows of an array and addresses for all of an input's."""
+        name, shape, dtype = self.input_specs[i]
+        device = self._compilation.side.context.device
+        row = int(np.prod(shape[1:])) * dtype.itemsize
+        try:
+            reserved, block = self._compilation.code.reserve(row * shape[0])
+            grown = growth(i, reserved, row, shape[0])
+            grown.fill(array.shape[0])
+        except OutOfMemoryError as error:
+            raise named(error, f"handle {name!r} of", self._compilation.title) from None
+        if array.size:
+            buffer.view(block, 0, array.shape, dtype, device).copy_from(array)
+        return Handle(buffer.view(block, 0, shape, dtype, device), growth=grown)
 
     def _read(self, name: str, gpu: bool) -> _Array:
         self._check_open()
         i = self._input_of(name)
-        return self._locked(lambda: self._handle_of(i, gpu).buffer.numpy())
+        return self._locked(lambda: _rows_of(self._handle_of(i, gpu)).numpy())
 
     def _handle_of(self, i: int, gpu: bool) -> Handle:
         """Return the handle of an input, which the gpu form has to have bound if `gpu`."""
@@ -468,6 +502,23 @@ class Stateful(Engine):
             name = self.input_specs[i][0]
             raise InputError(f"handle {name!r} is memory that may not be written")
         return handle
+
+    def _filled(self, i: int) -> Buffer:
+        """Return the memory of a handle that is to be written as a whole."""
+        handle = self._written(i)
+        if handle.growth is not None:
+            handle.growth.fill(handle.growth.rows)
+        return handle.buffer
+
+    def _check_growth(self, i: int, grown: Growth | None, rule: Rule | None) -> None:
+        """Raise InputError where rows go into a handle that grows, and no scalar tells which."""
+        if grown is None or rule is None or rule.at is None:
+            return
+        if all(rule.at != name for name, *_ in self.scalar_specs):
+            raise InputError(
+                f"handle {self.input_specs[i][0]!r} grows, so a scalar has to tell the row, which "
+                f"the host knows before a run; {rule.at!r} is an input"
+            )
 
     def _input_of(self, name: Any) -> int:
         names = [spec[0] for spec in self.input_specs]
@@ -568,10 +619,14 @@ class Stateful(Engine):
             title = self._compilation.title
             code.retake(self._runner, program, residency, self._params, handles, title)
             self._program, self._resident = program, residency.inputs
-        self._connect(
-            [self._feed(spec) for spec in self._possible(residency).feeds],
-            [self._place(i) for i in range(len(self.input_specs))],
-        )
+        feeds = [self._feed(spec) for spec in self._possible(residency).feeds]
+        by_handle = {fed.handle: fed for fed in feeds}
+        growing = []
+        for i, handle in state.handles.items():
+            if handle.growth is not None:
+                handle.growth.follow(by_handle.get(i))
+                growing.append(handle.growth)
+        self._connect(feeds, [self._place(i) for i in range(len(self.input_specs))], growing)
 
     def _place(self, i: int) -> tuple[Block, int, int, bool] | None:
         handle = self._state.handles.get(i)
@@ -625,19 +680,32 @@ class Stateful(Engine):
             handles = {}
             for i, handle in self._state.handles.items():
                 name, shape, dtype = self.input_specs[i]
+                if handle.growth is not None:
+                    grown = self._grown(i, _rows_of(handle).numpy())
+                    handles[i] = replace(grown, gpu=handle.gpu)
+                    continue
                 try:
                     block = code.copy_of(handle.buffer)
                 except OutOfMemoryError as error:
                     raise named(error, f"handle {name!r} of a clone of", self._compilation.title) \
                         from None  # fmt: skip
                 held = buffer.view(block, 0, shape, dtype, device)
-                handles[i] = Handle(held, handle.gpu, own=True, frozen=False)
+                handles[i] = Handle(held, gpu=handle.gpu)
             state = State(handles, self._state.rules)
             for i, handle in handles.items():
                 other._hold(i, handle.buffer, state)
             other._spoil(self._spoiled())
 
         self._locked(work)
+
+
+def _rows_of(handle: Handle) -> Buffer:
+    """Return the part of a handle that can be read."""
+    held = handle.buffer
+    if handle.growth is None:
+        return held
+    shape = handle.growth.filled, *held.shape[1:]
+    return buffer.view(held.block, held.offset, shape, held.dtype, held.device)
 
 
 def _width(what: str, dtype: np.dtype[Any]) -> int:
