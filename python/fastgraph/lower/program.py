@@ -183,7 +183,8 @@ def lower_calls(graph: Graph, is_set: set[Node], recorder: Recorder) -> Lowered:
     unsized: list[str] = []
     _lower_nodes(graph, lowered, recorder, refused, unsized)
     if unsized:
-        raise UnsupportedError("\n".join(unsized))
+        # The last ones are operators that the user knows; the first may be parts of inputs.
+        raise UnsupportedError("\n".join(reversed(unsized)))
     if refused:
         raise CompileError("cannot be compiled:\n  " + "\n  ".join(refused))
     return lowered
