@@ -26,6 +26,7 @@ from bench import (
     report,
     silero,
     soak,
+    state,
     state_soak,
 )
 from bench import compile as compile_
@@ -49,6 +50,7 @@ BENCHES = {
     "compile": compile_.main,
     "codegen": codegen.main,
     "soak": soak.main,
+    "state": state.main,
     "state_soak": state_soak.main,
 }
 
