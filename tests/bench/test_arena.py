@@ -18,7 +18,7 @@ def test_arena_is_near_the_bound(name):
 def plan(n_nodes, sizes, writers, users, pinned=(), inplace=()):
     chain = [(i - 1,) if i else () for i in range(n_nodes)]
     as_lists = ([[n] for n in writers], [list(u) for u in users])
-    return Plan(chain, sizes, *as_lists, list(pinned), list(inplace), [0] * len(sizes), 0, {})
+    return Plan(chain, sizes, *as_lists, list(pinned), list(inplace), [0] * len(sizes), 0, {}, [])
 
 
 def test_bound_of_a_chain_is_its_heaviest_node():

@@ -76,3 +76,14 @@ model.run([image])  # type: ignore[call-overload]
 model.set_param("w")  # type: ignore[call-arg]
 model.set_active_extent(4)  # type: ignore[arg-type]
 buckets.get_or_compile(3, fg.Graph())  # type: ignore[arg-type]
+
+
+def state(model: fg.CompiledGraph, x: Array) -> None:
+    model.bind_handle("x", x)
+    model.bind_gpu_handle("x", x, grow=True)
+    model.set_gpu_handle_feed("x", "y", at="pos", ring=True)
+    assert_type(model.has_gpu_handle("x"), bool)
+    assert_type(model.read_handle("x"), Array)
+    assert_type(model.read_gpu_handle("x"), Array)
+    assert_type(model.run_feed_gpu_handle({}, "x", 0, pos=3), Array)
+    model.unbind_handle("x")
