@@ -704,3 +704,24 @@ def test_nothing_is_allocated_by_a_run():
     for _ in range(100):
         model.run_slots(given_)
     assert sys.getallocatedblocks() - before < 10
+
+
+def test_an_output_may_not_go_where_a_feed_puts_another(device):
+    g = fg.Graph("sums")
+    h, k = g.input("h", (4,)), g.input("k", (4,))
+    g.output(h + k, "y")
+    g.output(h - k, "z")
+    model = fg.Session(device).compile(g)
+    held = model.context.to_device(np.ones(4, "f4"))
+    model.bind_handle("h", held)
+    model.set_gpu_handle_feed("h", "z")
+    three, apart = np.full(4, 3, "f4"), np.zeros(4, "f4")
+    there = np.asarray(held) if device == "cpu" else held
+    with pytest.raises(fg.InputError, match=r"output 'y' .* handle 'h', which is fed output 'z'"):
+        model.run({"k": three}, out=[there, apart])
+    with pytest.raises(fg.InputError, match=r"output 'y' .* handle 'h', which is fed output 'z'"):
+        model.bind({"k": three}, {"y": there})
+    np.testing.assert_array_equal(model.read_handle("h"), 1)
+    model.run({"k": three}, out=[apart, there])
+    np.testing.assert_array_equal(apart, 4)
+    np.testing.assert_array_equal(model.read_handle("h"), -2)

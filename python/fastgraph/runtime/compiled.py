@@ -402,6 +402,9 @@ class CompiledGraph(Routed):
                     f"bind takes {what} as a mapping of names to arrays, "
                     f"not {type(arrays).__name__}"
                 )
+        names = [spec[0] for spec in self.output_specs]
+        known = {name: array for name, array in given[1].items() if name in names}
+        self._refuse_fed((names.index(name), array) for name, array in known.items())
         return bind(self, dict(given[0]), dict(given[1]), stream)
 
     # What the run methods ask of arrays and streams that they do not know.
@@ -410,7 +413,9 @@ class CompiledGraph(Routed):
         return self._compilation.side.on_device(name, array, stream, written)
 
     def _check_out(self, out: Any, stream: Any) -> tuple[list[Any], list[Any]]:
-        return self._compilation.side.check_out(self.output_specs, out, stream)
+        given, places = self._compilation.side.check_out(self.output_specs, out, stream)
+        self._refuse_fed(enumerate(places))
+        return given, places
 
     def _as_stream(self, stream: Any) -> Any:
         return self._compilation.side.as_stream(stream)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from fastgraph._core import buffer
 from fastgraph._core.buffer import Buffer
@@ -600,6 +601,17 @@ class Stateful(Engine):
                         "which has a feed"
                     )
 
+    def _refuse_fed(self, outputs: Iterable[tuple[int, Any]]) -> None:
+        """Raise InputError where an output is to go where a feed puts another one."""
+        for j, array in outputs:
+            for i, rule in self._state.rules.items():
+                if rule.output != j and _touches(array, self._state.handles[i].buffer):
+                    raise InputError(
+                        f"output {self.output_specs[j][0]!r} is to be put into memory of handle "
+                        f"{self.input_specs[i][0]!r}, which is fed output "
+                        f"{self.output_specs[rule.output][0]!r}; give it memory of its own"
+                    )
+
     def _settle(self) -> None:
         """Tell the runner of handles and feeds; called by the first run after a change."""
         state, code = self._state, self._compilation.code
@@ -717,6 +729,15 @@ def _width(what: str, dtype: np.dtype[Any]) -> int:
 
 def _overlap(one: Buffer, other: Buffer) -> bool:
     return one.ptr < other.ptr + other.nbytes and other.ptr < one.ptr + one.nbytes
+
+
+def _touches(array: Any, buffer: Buffer) -> bool:
+    if isinstance(array, Buffer):
+        return _overlap(array, buffer)
+    if not isinstance(array, np.ndarray):
+        return False  # another library's, on a device: never memory of the host
+    low, high = byte_bounds(array)
+    return low < buffer.ptr + buffer.nbytes and buffer.ptr < high
 
 
 def _is_shared(state: State, i: int) -> bool:
