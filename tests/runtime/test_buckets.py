@@ -605,7 +605,7 @@ def test_an_extent_of_a_shared_model_is_not_run_padded():
     x = rows_of(5)
     _, model = buckets.get_or_compile(5, layer)
     model.set_active_extent((3, 8))
-    with pytest.raises(fg.InputError, match="active extents.*set_active_extent"):
+    with pytest.raises(fg.InputError, match=r"active extents.*set_active_extent"):
         buckets.run_padded(5, layer, x)
     model.set_active_extent(None)
     assert buckets.run_padded(5, layer, x)[0].shape == (5, 4)
