@@ -91,6 +91,25 @@ def scalar_value(name, value, dtype):
     return element(value, dtype, f"scalar {name!r}")
 
 
+def scalar_values(tuple specs, dict given):
+    """Return the values of all scalars as arrays: those given, else the defaults.
+
+    specs: (name, dtype, byte offset, default or None). Raises InputError for an unknown name, a
+    value that is missing, or one that does not fit.
+    """
+    names = [spec[0] for spec in specs]
+    for name in given:
+        if name not in names:
+            raise InputError(f"the graph has no scalar {name!r}; its scalars are {names}")
+    values = []
+    for name, dtype, _, default in specs:
+        value = given.get(name, default)
+        if value is None:
+            raise InputError(f"scalar {name!r} ({dtype}) has no default and was not given")
+        values.append(scalar_value(name, value, dtype))
+    return values
+
+
 # Every float type holds numbers of this size.
 cdef double FEW = 65504.0
 

@@ -18,7 +18,8 @@ from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaG
 from fastgraph._core.cuda_resident cimport (
     Residents, Residents_connect, Residents_create, Residents_meet, Residents_meet_handles,
     Residents_send, Residents_upload, cuda_port)
-from fastgraph._core.driver cimport copy_async, copy_spec, event_record, exec_upload
+from fastgraph._core.driver cimport (
+    copy_async, copy_spec, event_record, exec_upload, stream_query)
 from fastgraph._core.feeds cimport Feed, Feed_locate
 from fastgraph._core.record cimport Operand, Record, RecordNode
 from fastgraph._core.runner cimport Runner
@@ -217,6 +218,26 @@ cdef class CudaRunner(Runner):
     cdef list run_timed(self):
         return time_nodes(self)
 
+    cdef int commit(self) except -1:
+        return self.enqueue()
+
+    cdef bint over(self) except -1:
+        cdef Stream stream = self.graph.used
+        cdef uint64_t marks
+        if not self.pending:
+            return True
+        marks = stream.marks
+        if not stream_query(self.device.context, stream.handle):
+            return False
+        Stream_see(stream, marks)
+        return True
+
+    cdef int await_over(self, bint helping) except -1:
+        return wait_for(self, self.graph.used) if self.pending else 0
+
+    cdef int conclude(self) except -1:
+        return conclude(self)
+
     cdef int adopt(self, list places, bint ready) except -1:
         return adopt_blocks(self, places, ready)
 
@@ -314,8 +335,13 @@ cdef int let_go(CudaRunner self, vector[cuda_port] &ports, list blocks) except -
 
 cdef int finish(CudaRunner self) except -1:
     """Wait for the last run; raises InputError where it met bad data."""
-    cdef uint64_t number
     wait_for(self, self.graph.used)
+    return conclude(self)
+
+
+cdef int conclude(CudaRunner self) except -1:
+    """Take note that the last run is over."""
+    cdef uint64_t number
     self.pending = False
     if self.lends:
         let_go(self, self.ins, self.in_blocks)

@@ -16,9 +16,10 @@ from fastgraph._core.feeds cimport Feed, note_growth
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.staging cimport (
-    Active, Active_copy, Active_grow, Active_part, Active_stage, fresh_output, input_slot, stage)
+    Active, Active_copy, Active_grow, Active_part, Active_stage, fresh_output, input_slot,
+    is_plain, stage)
 from fastgraph._core.checks import (
-    as_checked, check_number, describe, no_handle, scalar_value)
+    as_checked, check_number, describe, no_handle, scalar_values)
 from fastgraph.errors import GraphError, InputError
 
 cnp.import_array()
@@ -28,35 +29,28 @@ cdef extern from "numpy/arrayobject.h":
     bint PyArray_ISCARRAY_RO(cnp.ndarray)
 
 
+cdef bint Engine_is_plain(Engine self, Py_ssize_t i, object value) except -1:
+    return is_plain(&self.slots[i], self.dims.data() + self.slots[i].first_dim, value)
+
+
 cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
     """Point input `i` at the caller's bytes, or at a dense copy where those cannot be read."""
     cdef input_slot *slot = &self.slots[i]
-    cdef cnp.ndarray array
-    cdef const cnp.npy_intp *shape
     cdef const Py_ssize_t *wanted = self.dims.data() + slot.first_dim
-    cdef int d
-    cdef bint same = False
-    if value is None and i in self.spoiled:
-        raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
-    if PyArray_CheckExact(value):
-        array = <cnp.ndarray> value
-        if (cnp.PyArray_TYPE(array) == slot.type_num and cnp.PyArray_NDIM(array) == slot.n_dims
-                and PyArray_ISCARRAY_RO(array)):
-            shape = cnp.PyArray_DIMS(array)
-            same = True
-            for d in range(slot.n_dims):
-                same = same and shape[d] == wanted[d]
-    if not same:
-        if self.runner.on_device and not PyArray_CheckExact(value):
-            value = self._on_device(self.input_specs[i][0], value, self.runner.stream())
+    cdef cnp.ndarray array
+    if not is_plain(slot, wanted, value):
+        if value is None and i in self.spoiled:
+            raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
+        if self.target.on_device and not PyArray_CheckExact(value):
+            value = self._on_device(self.input_specs[i][0], value, self.target.stream())
             if isinstance(value, Buffer):
                 return place_buffer(self, i, value)
-        if Active_stage(self.active, self.runner, i, slot, wanted, self.input_specs[i], value):
+        if Active_stage(self.active, self.target, i, slot, wanted, self.input_specs[i], value):
             return 0
         array = as_checked(self.input_specs[i], value)
         if not PyArray_ISCARRAY_RO(array) or array is not value:
-            return stage(self.runner, i, slot, wanted, array)
-    return self.runner.take(i, cnp.PyArray_DATA(array))
+            return stage(self.target, i, slot, wanted, array)
+    return self.target.take(i, cnp.PyArray_DATA(<cnp.ndarray> value))
 
 
 cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
@@ -65,7 +59,7 @@ cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
     if buffer.shape != shape or buffer.dtype != dtype:
         raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {buffer!r}; nothing is "
                          "cast or broadcast")
-    return self.runner.take_block(i, buffer.block, buffer.offset)
+    return self.target.take_block(i, buffer.block, buffer.offset)
 
 
 cdef int place_list(Engine self, list inputs) except -1:
@@ -85,7 +79,7 @@ cdef int Engine_place_handle(Engine self, Py_ssize_t i) except -1:
     cdef Buffer buffer = <Buffer> PyList_GET_ITEM(self.handles, i)
     if buffer is None:
         raise InputError(no_handle(self.input_specs[i], i in self.spoiled))
-    return self.runner.take_handle(i, buffer.block, buffer.offset)
+    return self.target.take_handle(i, buffer.block, buffer.offset)
 
 
 cdef int place_sequence(Engine self, object inputs) except -1:
@@ -112,7 +106,7 @@ cdef int place_sequence(Engine self, object inputs) except -1:
     return place_list(self, inputs)
 
 
-cdef int place_mapping(Engine self, object inputs) except -1:
+cdef list Engine_by_position(Engine self, object inputs):
     cdef Py_ssize_t i
     cdef PyObject *found
     cdef Py_ssize_t given = 0
@@ -142,6 +136,13 @@ cdef int place_mapping(Engine self, object inputs) except -1:
         raise InputError(
             f"{sorted([str(name) for name in inputs if name not in names])} are not inputs of the "
             f"graph; it takes {names}")
+    return arrays
+
+
+cdef int Engine_place(Engine self, object inputs, dict scalars) except -1:
+    if self.n_scalars or scalars:
+        Engine_place_scalars(self, scalars)
+    cdef list arrays = Engine_by_position(self, inputs)
     self.held = arrays
     return place_list(self, arrays)
 
@@ -153,34 +154,49 @@ cdef int Engine_place_scalars(Engine self, dict given) except -1:
     arrays may go, so no address may be held by then.
     """
     cdef Py_ssize_t offset
-    names = [spec[0] for spec in self.scalar_specs]
-    for name in given:
-        if name not in names:
-            raise InputError(f"the graph has no scalar {name!r}; its scalars are {names}")
-    values = []
-    for name, dtype, _, default in self.scalar_specs:
-        value = given.get(name, default)
-        if value is None:
-            raise InputError(f"scalar {name!r} ({dtype}) has no default and was not given")
-        values.append(scalar_value(name, value, dtype))
-    for spec, value in zip(self.scalar_specs, values):
+    for spec, value in zip(self.scalar_specs, scalar_values(self.scalar_specs, given)):
         offset = spec[2]
-        self.runner.take_scalar(offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
+        self.target.take_scalar(offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
     return 0
 
 
 cdef int Engine_begin(Engine self) except -1:
-    """Take the graph for a run, of which the runner is told; it ends with `Engine_end`."""
+    """Take the graph for a run, of which the runner is told; it ends with `Engine_end`.
+
+    Runs that were handed in are over then; raises what one of them met.
+    """
     if not self.ready:
-        check_open(self)
-        raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
+        Engine_check_ready(self)
     Engine_lock(self)
+    if self.ahead or self.dirty:
+        prepare(self)
+    return 0
+
+
+cdef int prepare(Engine self) except -1:
+    """Get ready for a run, with the lock, which is given up if that raises."""
+    try:
+        if self.ahead:
+            self.lanes.make_way(self)
+        Engine_settle(self)
+    except BaseException:
+        GraphLock_give(self.runner.lock)
+        raise
+    return 0
+
+
+cdef int Engine_settle(Engine self) except -1:
+    """Let the runner know of handles and feeds as they are now; the lock is held."""
     if self.dirty:
-        try:
-            settle(self)
-        except BaseException:
-            GraphLock_give(self.runner.lock)
-            raise
+        self._settle()
+        self.dirty = False
+    return 0
+
+
+cdef int Engine_check_ready(Engine self) except -1:
+    check_open(self)
+    if not self.ready:
+        raise InputError(f"parameters {self.unset} have no value yet; set_params gives them one")
     return 0
 
 
@@ -200,15 +216,10 @@ cdef int Engine_lock(Engine self) except -1:
     if cut_off:
         # Perhaps by a fork amid a step of a thread that is no more: its outputs are not ours.
         runner.home()
+        runner.set_apart(False)
+        self.target = runner
         if runner.spoiled:
             spoil(self)
-    return 0
-
-
-cdef int settle(Engine self) except -1:
-    """Let the runner know of handles and feeds as they are now; the lock is held."""
-    self._settle()
-    self.dirty = False
     return 0
 
 
@@ -244,7 +255,7 @@ cdef int Engine_finish(Engine self, bint wait) except -1:
     return 0
 
 
-cdef inline int Engine_check(Engine self) except -1:
+cdef int Engine_check(Engine self) except -1:
     """What is known of feeds and handles before a run: positions, and memory that they need."""
     if self.runner.feeds is not None:
         self.runner.check_feeds()
@@ -262,7 +273,7 @@ cdef class Engine:
     """
 
     def __cinit__(self):
-        self.runner = Runner.__new__(Runner)
+        self.runner = self.target = Runner.__new__(Runner)
         counters_add(ENGINES, 1)
 
     def __dealloc__(self):
@@ -276,7 +287,7 @@ cdef class Engine:
         """
         cdef input_slot slot
         cdef output_slot result
-        self.runner = runner
+        self.runner = self.target = runner
         self.input_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d in inputs])
         self.output_specs = tuple([(n, tuple(s), np.dtype(d)) for n, s, d, _ in outputs])
         self.scalar_specs = tuple(scalars)
@@ -323,6 +334,8 @@ cdef class Engine:
         """Return ``work()``, called with the lock; in Cython, so no signal can leave it held."""
         Engine_lock(self)
         try:
+            if self.ahead:
+                self.lanes.join(self)
             return work()
         finally:
             GraphLock_give(self.runner.lock)
@@ -338,6 +351,8 @@ cdef class Engine:
         self.unset = unset
         self.ready = not unset
         self._params = params
+        if self.lanes is not None:
+            self.lanes.adopt(self, places, self.ready)
 
     def _hold(self, Py_ssize_t i, buffer, state):
         """Let input `i` be what `buffer` holds where it is not given; the caller holds the lock.
@@ -424,6 +439,8 @@ cdef class Engine:
         Engine_lock(self)
         cdef Runner runner = self.runner
         try:
+            if self.lanes is not None:
+                self.lanes.close(self)
             runner.close()
             self.closed = True
             self.ready = False
@@ -431,9 +448,15 @@ cdef class Engine:
             self.views = ()
             self.handles = [None] * self.n_inputs
             self.dirty = False
-            self.runner = Runner.__new__(Runner)
+            self.runner = self.target = Runner.__new__(Runner)
         finally:
             GraphLock_give(runner.lock)
+
+    @property
+    @cython.nonecheck(True)
+    def _lanes(self):
+        """Lanes or None: those that `open_lanes` has made."""
+        return self.lanes
 
     def _check_open(self):
         check_open(self)
@@ -579,14 +602,12 @@ cdef class Engine:
             self.runner.start(stream is None)
             if stream is not None:
                 self.runner.use(stream)
-            if self.n_scalars or scalars:
-                Engine_place_scalars(self, scalars)
-            place_mapping(self, inputs)
+            Engine_place(self, inputs, scalars)
             if places is not None:
                 wait = place_outputs(self, places) or stream is None
             Engine_finish(self, wait)
             if places is None:
-                given = fresh_outputs(self)
+                given = Engine_fresh(self, 0)
             else:
                 for i in range(len(places)):
                     if not isinstance(places[i], Buffer):
@@ -605,9 +626,7 @@ cdef class Engine:
         Engine_begin(self)
         try:
             self.runner.start(True)
-            if self.n_scalars or scalars:
-                Engine_place_scalars(self, scalars)
-            place_mapping(self, inputs)
+            Engine_place(self, inputs, scalars)
             Engine_finish(self, True)
             return self.generation
         finally:
@@ -621,11 +640,9 @@ cdef class Engine:
         try:
             buffer = self._filled(i)
             self.runner.start(True)
-            if self.n_scalars or scalars:
-                Engine_place_scalars(self, scalars)
-            place_mapping(self, inputs)
+            Engine_place(self, inputs, scalars)
             Engine_finish(self, True)
-            arrays = fresh_outputs(self)
+            arrays = Engine_fresh(self, 0)
             if Active_part(self.active, output) is None:
                 self.runner.copy_output(output, buffer.block, buffer.offset)
             else:
@@ -677,9 +694,7 @@ cdef class Engine:
         Engine_begin(self)
         try:
             self.runner.start(True)
-            if self.n_scalars or scalars:
-                Engine_place_scalars(self, scalars)
-            place_mapping(self, inputs)
+            Engine_place(self, inputs, scalars)
             Engine_check(self)
             self.generation += 1
             times = self.runner.run_timed()
@@ -704,7 +719,8 @@ cdef bint place_outputs(Engine self, list places) except -1:
     return copies
 
 
-cdef list fresh_outputs(Engine self):
+cdef list Engine_fresh(Engine self, Py_ssize_t shift):
     cdef Py_ssize_t i
-    return [fresh_output(self.active, i, <cnp.ndarray> self.views[i], self.results[i].home,
-                         self.results[i].nbytes) for i in range(len(self.views))]
+    return [fresh_output(self.active, i, <cnp.ndarray> self.views[i],
+                         <char *> self.results[i].home + shift, self.results[i].nbytes)
+            for i in range(len(self.views))]

@@ -59,5 +59,7 @@ cdef class HostGraph(Executable):
 cdef int HostGraph_lock(HostGraph self) except -1
 cdef void HostGraph_unlock(HostGraph self) noexcept
 cdef int HostGraph_run(HostGraph self) except -1
+# Work out the address of every operand from where memories are now.
+cdef void HostGraph_resolve(HostGraph self) noexcept
 cdef int HostGraph_check_fault(HostGraph self) except -1
 cdef list HostGraph_run_timed(HostGraph self)

@@ -226,7 +226,7 @@ cdef class HostGraph(Executable):
         try:
             for memory in memories:
                 HostGraph_check_memory(self, memory)
-            resolve(self)
+            HostGraph_resolve(self)
             walk_ranges(self, ranges, NULL)
             HostGraph_check_fault(self)
         finally:
@@ -310,7 +310,7 @@ cdef inline int HostGraph_settle(HostGraph self) except -1:
     """Work out the operands' addresses if a memory has moved."""
     if self.moved:
         HostGraph_check_bound(self)
-        resolve(self)
+        HostGraph_resolve(self)
         self.moved = False
     return 0
 
@@ -417,7 +417,7 @@ cdef list HostGraph_run_timed(HostGraph self):
     times.resize(self.program.nodes.size())
     ranges.push_back(0)
     ranges.push_back(<uint32_t> self.program.nodes.size())
-    resolve(self)
+    HostGraph_resolve(self)
     walk_ranges(self, ranges, times.data())
     HostGraph_check_fault(self)
     result = [0] * len(self.program.record.nodes)
@@ -431,11 +431,11 @@ cdef int HostGraph_run(HostGraph self) except -1:
 
     The GIL is kept or released as the graph says.
     """
-    resolve(self)
+    HostGraph_resolve(self)
     return walk_all(self)
 
 
-cdef void resolve(HostGraph self) noexcept:
+cdef void HostGraph_resolve(HostGraph self) noexcept:
     """Work out the address of every operand."""
     cdef size_t i, n = self.program.operands.size()
     cdef const host_operand *operand = self.program.operands.data()

@@ -67,6 +67,7 @@ cdef class HostProgram:
     cdef vector[uint32_t] first              # first entry of each top-level node, and the end
     cdef list flat                           # the record node of each entry
     cdef bint has_control                    # jumps or Python: only a `Walker` knows them
+    cdef bint has_python
     cdef BranchPlan plan
     cdef SizeTable sizes                 # None where nothing follows extents
     cdef vector[sized] follows

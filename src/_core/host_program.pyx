@@ -225,6 +225,7 @@ cdef class HostProgram:
         self.cost_ns += node.cost_ns
         self.max_parts = max(self.max_parts, entry.parts)
         self.has_control = self.has_control or control != CALL
+        self.has_python = self.has_python or control == PYTHON
         return <Py_ssize_t> self.nodes.size() - 1
 
     cdef int stream_call(self, size_t entry, size_t param) except -1:

@@ -2,7 +2,7 @@
 """Runs on the cpu: inputs are read where the caller has them, outputs lie in the arena."""
 
 cimport cython
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport UINTPTR_MAX, uintptr_t
 from libc.string cimport memcpy, memmove
 from libcpp.vector cimport vector
 
@@ -10,7 +10,14 @@ from fastgraph._core.buffer cimport Block, Block_create
 from fastgraph._core.feeds cimport Feed, Feed_copy, Feed_locate
 from fastgraph._core.host_graph cimport (
     HostGraph, HostGraph_check_fault, HostGraph_run, HostGraph_run_timed)
+from fastgraph._core.host_worker cimport (
+    HostWorker, HostWorker_post, host_post, post_lost, post_over, post_settle, post_wait)
 from fastgraph._core.runner cimport Runner
+
+from fastgraph.errors import GraphError
+
+# A run estimated shorter than this is done by who hands it in: it would wait as long for its end.
+cdef double WORTH_NS = 40_000.0
 
 
 cdef struct host_port:
@@ -40,7 +47,7 @@ cdef class HostRunner(Runner):
     cdef Block scalars
     cdef vector[host_port] ins
     cdef vector[host_port] outs
-    cdef uintptr_t arena_start
+    cdef uintptr_t arena_start           # what overlaps this is copied before a run
     cdef uintptr_t arena_stop
     cdef vector[host_span] written       # handles in which outputs are computed
     cdef vector[host_span] held          # all handles
@@ -48,6 +55,14 @@ cdef class HostRunner(Runner):
     cdef list copied                     # the feeds that copy
     cdef list located                    # those at rows that a run tells
     cdef size_t shared                   # memories that all executables have in common
+    cdef HostWorker worker               # None: runs that are handed in are done at once
+    cdef host_post post                  # the last one that was
+
+    def __cinit__(self):
+        self.post.worker = NULL
+
+    def __dealloc__(self):
+        post_settle(&self.post)
 
     cdef int start(self, bint settle) except -1:
         return 0
@@ -117,6 +132,40 @@ cdef class HostRunner(Runner):
         if self.feeds is not None:
             feed_all(self)
         return times
+
+    cdef bint join_lanes(self, Runner first) except -1:
+        cdef double cost_ns = self.graph.program.cost_ns
+        if self.graph.program.max_parts > 1:
+            cost_ns /= self.graph.threads
+        if self is not first:
+            self.worker = (<HostRunner> first).worker
+        elif cost_ns >= WORTH_NS and not self.graph.program.has_python:
+            self.worker = HostWorker()
+        return self.worker is not None
+
+    cdef int set_apart(self, bint apart) except -1:
+        self.arena_start = 0 if apart else self.arena.ptr
+        self.arena_stop = UINTPTR_MAX if apart else self.arena.ptr + <uintptr_t> self.arena.nbytes
+        return 0
+
+    cdef int commit(self) except -1:
+        if self.worker is None or not HostWorker_post(self.worker, self.graph, &self.post):
+            self.post.worker = NULL
+            HostGraph_run(self.graph)
+        return 0
+
+    cdef bint over(self) except -1:
+        return post_over(&self.post)
+
+    cdef int await_over(self, bint helping) except -1:
+        return post_wait(&self.post, helping)
+
+    cdef int conclude(self) except -1:
+        cdef bint lost = post_lost(&self.post)
+        self.post.worker = NULL
+        if lost:
+            raise GraphError("a fork cut this run off in the child; run it again")
+        return HostGraph_check_fault(self.graph)
 
     cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
         memmove(<void *> (block.ptr + <uintptr_t> offset), self.outs[i].home, self.outs[i].nbytes)
@@ -240,8 +289,7 @@ def host_runner(HostGraph graph not None, Block arena not None, list inputs not 
     self.lock = graph.lock
     self.shared = graph.bases.size()
     self.arena = self.outputs = arena
-    self.arena_start = arena.ptr
-    self.arena_stop = arena.ptr + <uintptr_t> arena.nbytes
+    self.set_apart(False)
     self.release_gil = graph.release_gil
     # Untouched pages of a large block cost nothing, so inputs that never need staging do not.
     for nbytes, _ in inputs:

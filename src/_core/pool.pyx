@@ -35,6 +35,11 @@ cdef int pool_nap() except -1:
     return 0
 
 
+def forks():
+    """Return how many forks lie between the first process and this one."""
+    return g_forks
+
+
 def available_cores():
     """Return how many cores this process may run on.
 

@@ -47,6 +47,18 @@ cdef class Runner:
     cdef int run(self) except -1
     cdef int enqueue(self) except -1
     cdef list run_timed(self)
+    # Be one of several lanes, of which `first` is the model's own; False: one would do as well.
+    # While `apart`, inputs are copied as they are taken.
+    cdef bint join_lanes(self, Runner first) except -1
+    cdef int set_apart(self, bint apart) except -1
+    # Run, or hand that over, whichever is sooner done with: it is over when `over` says so or
+    # `await_over` returns, from which comes only what handlers of signals raise. With `helping`,
+    # runs that are waiting may be done meanwhile. Then `conclude` raises InputError where it met
+    # bad data.
+    cdef int commit(self) except -1
+    cdef bint over(self) except -1
+    cdef int await_over(self, bint helping) except -1
+    cdef int conclude(self) except -1
     # Bind memories to blocks, all or none: a list of (memory, block).
     cdef int adopt(self, list places, bint ready) except -1
     # These are all feeds, and by input its handle or None: (Block, offset, bytes, bool: others

@@ -77,6 +77,24 @@ cdef class Runner:
     cdef list run_timed(self):
         raise NotImplementedError
 
+    cdef bint join_lanes(self, Runner first) except -1:
+        return True
+
+    cdef int set_apart(self, bint apart) except -1:
+        return 0
+
+    cdef int commit(self) except -1:
+        raise NotImplementedError
+
+    cdef bint over(self) except -1:
+        return True
+
+    cdef int await_over(self, bint helping) except -1:
+        return 0
+
+    cdef int conclude(self) except -1:
+        raise NotImplementedError
+
     cdef int adopt(self, list places, bint ready) except -1:
         raise NotImplementedError
 

@@ -14,6 +14,8 @@ cdef class Active:
     cdef tuple ins                       # by input: (shape, slices) of its active part, or None
     cdef tuple outs                      # by output: the slices, or None
 
+# Whether an input is an ndarray of its shape and dtype whose bytes can be read as they are.
+cdef bint is_plain(const input_slot *slot, const Py_ssize_t *dims, object value) noexcept
 # Copy a whole input to where it is staged.
 cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssize_t *dims,
                cnp.ndarray array) except -1

@@ -15,6 +15,7 @@ from fastgraph.errors import OutOfMemoryError
 cnp.import_array()
 
 cdef extern from "numpy/arrayobject.h":
+    bint PyArray_CheckExact(object)
     bint PyArray_ISCARRAY_RO(cnp.ndarray)
 
 
@@ -38,6 +39,22 @@ cdef cnp.ndarray staged(Runner runner, Py_ssize_t i, const input_slot *slot,
                         const Py_ssize_t *dims):
     return cnp.PyArray_SimpleNewFromData(
         slot.n_dims, <cnp.npy_intp *> dims, slot.type_num, runner.staging(i))
+
+
+cdef bint is_plain(const input_slot *slot, const Py_ssize_t *dims, object value) noexcept:
+    cdef cnp.ndarray array
+    cdef const cnp.npy_intp *shape
+    cdef int d
+    cdef bint same = False
+    if PyArray_CheckExact(value):
+        array = <cnp.ndarray> value
+        if (cnp.PyArray_TYPE(array) == slot.type_num and cnp.PyArray_NDIM(array) == slot.n_dims
+                and PyArray_ISCARRAY_RO(array)):
+            shape = cnp.PyArray_DIMS(array)
+            same = True
+            for d in range(slot.n_dims):
+                same = same and shape[d] == dims[d]
+    return same
 
 
 cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssize_t *dims,

@@ -26,7 +26,7 @@ ROOMS = (
         *("params", "lock", "pending", "calls", "scalars"),
     ),
     (
-        *("executable", "host_program", "host_graph"),
+        *("executable", "host_program", "host_graph", "host_worker"),
         *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
         *("cuda_cells", "cuda_values", "cuda_capture", "cuda_bound", "cuda_graph"),
     ),

@@ -73,11 +73,29 @@ def by_profile(model, inputs):
     return model.output_view(0).copy()
 
 
+def by_commit(model, inputs):
+    model.commit_no_wait(inputs)
+    model.sync_pending()
+    return model.output_view(0).copy()
+
+
+def by_submit(model, inputs):
+    return model.submit(inputs).result(60)[0]
+
+
+def by_pipeline(model, inputs):
+    return next(model.pipeline([inputs]))[0]
+
+
+def by_pipelined(model, inputs):
+    return model.run_pipelined([inputs])[0][0]
+
+
 METHODS = {
     function.__name__[3:]: function
     for function in (
         by_run, by_out, by_raw, by_slots, by_shorter_slots, by_typed, by_step, by_step_at_home,
-        by_profile,
+        by_profile, by_commit, by_submit, by_pipeline, by_pipelined,
     )
 }  # fmt: skip
 

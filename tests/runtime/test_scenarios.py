@@ -20,7 +20,6 @@ f4 = np.float32
 # The test below fails as soon as one of them exists, so that its scenario is written.
 TO_COME = {
     "block-quantised weights": "ops.dequantize",
-    "pipelines": "CompiledGraph.run_pipelined",
 }
 
 

@@ -1,5 +1,7 @@
 """Compiling and running."""
 
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -34,6 +36,18 @@ assert_type(model.summary(), str)
 for raw in model.run_raw({"x": image}):
     assert_type(raw.array(), Array)
     assert_type(raw.ptr, int)
+
+assert_type(model.run_pipelined([{"x": image, "position": 3}]), list[tuple[Array, ...]])
+assert_type(model.pipeline(iter([{"x": image}]), depth=2), Iterator[tuple[Array, ...]])
+assert_type(model.submit({"x": image}, position=3), Future[tuple[Array, ...]])
+assert_type(model.submit({"x": image}).result(), tuple[Array, ...])
+assert_type(model.sync_pending(), tuple[tuple[int, int], ...])
+model.commit_no_wait({"x": image}, position=3)
+
+
+async def serve() -> None:
+    assert_type(await model.run_async({"x": image}), tuple[Array, ...])
+
 
 step = model.bind({"x": image})
 step()

@@ -21,9 +21,9 @@ from fastgraph.lower.program import Program
 from fastgraph.passes.extents import Source
 from fastgraph.runtime.extents import Extension, Extents
 from fastgraph.runtime.info import NodeTime, Profile, TensorInfo, table
-from fastgraph.runtime.moe import Routed
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet, SetUp
+from fastgraph.runtime.pipeline import Pipelined
 from fastgraph.runtime.routing import Routing
 from fastgraph.runtime.side import Code, Side
 from fastgraph.runtime.state import NO_STATE
@@ -57,7 +57,7 @@ class Compilation:
         return f"the compiled model {self.name!r}"
 
 
-class CompiledGraph(Routed):
+class CompiledGraph(Pipelined):
     """A graph made ready to run. Made by `Session.compile`, `fg.load` and `clone`.
 
     Calls on one model are serialised; clones run at once. Views and raw outputs show the latest
@@ -160,7 +160,7 @@ class CompiledGraph(Routed):
         self._routing = Routing(self._compilation.code, self._compilation.title)
         self._extents = Extents()
 
-    close.__doc__ = Routed.close.__doc__
+    close.__doc__ = Pipelined.close.__doc__
 
     def set_param(self, name: str, array: Any) -> None:
         """Set one parameter; as `set_params`.
@@ -576,6 +576,7 @@ def connect(
     model = CompiledGraph.__new__(CompiledGraph)
     model._compilation = compilation
     model._params = params
+    model._deliverer = None
     model._state = NO_STATE
     model._routing = Routing(code, compilation.title)
     model._program = program

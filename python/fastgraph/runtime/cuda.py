@@ -67,6 +67,7 @@ class CudaSide(Side):
     """One GPU."""
 
     threads = 1
+    lanes = 3  # One copies in, one computes, one copies out.
 
     def __init__(self, context: DeviceContext, release_gil: _Policy) -> None:
         super().__init__(context)

@@ -154,7 +154,15 @@ class Code(ABC):
 
 
 class Side(ABC):
-    """One device, for a session."""
+    """One device, for a session.
+
+    Attributes
+    ----------
+    lanes : int
+        How many runs of a model may be under way unless a caller says otherwise.
+    """
+
+    lanes = 2
 
     def __init__(self, context: DeviceContext) -> None:
         self.context = context
