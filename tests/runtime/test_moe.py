@@ -490,3 +490,44 @@ def test_experts_of_fewer_rows():
         model.run({"x": x})
         assert model.take_moe_residency_stats() == (1, 2, 3, 3)
         assert model.take_moe_topk_capture()[0][:, 0].tolist() == [0, 1, 1, 2, 0, 0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_runs_in_flight(device, when):
+    """Runs go by the mask that they were handed in with, and all are counted."""
+    model = products([None], device)
+    arrays, few = given_ids([0, 1, 1, 2]), given_ids([2, 2, 2, 2])
+    if when == "after":
+        model.run_pipelined([arrays] * 5)  # lanes are there already
+    model.set_moe_resident_experts([True, False, False])
+    model.run_pipelined([arrays] * 5)
+    assert model.take_moe_residency_stats() == counted([0, 1, 1, 2], [True, False, False], 5)
+    for _ in range(4):
+        model.commit_no_wait(arrays)
+    model.set_moe_resident_experts([False, False, True])
+    futures = [model.submit(few) for _ in range(3)]
+    first, second = (
+        np.array(counted([0, 1, 1, 2], [True, False, False], 4)),
+        np.array(counted([2, 2, 2, 2], [False, False, True], 3)),
+    )
+    assert model.take_moe_residency_stats() == tuple(first + second)
+    assert all(future.result()[0].tolist() == [[2, 2]] * 4 for future in futures)
+    model.sync_pending()
+
+
+def test_routers_of_runs_in_flight_tell_of_the_last(device):
+    graph = fg.Graph("router")
+    _, ids = ops.top_k(graph.input("x", (5, 4)), 2)
+    graph.output(ids, "ids")
+    model = fg.Session(device).compile(graph)
+    sets = [{"x": np.random.default_rng(s).normal(size=(5, 4)).astype("f4")} for s in range(9)]
+    model.run_pipelined(sets)
+    model.enable_moe_topk_capture(4)
+    for turn in range(3):
+        outputs = model.run_pipelined(sets[turn:])
+        (found,) = model.take_moe_topk_capture()
+        assert (found == outputs[-1][0]).all()
+        model.commit_no_wait(sets[turn])
+        (found,) = model.take_moe_topk_capture()
+        assert (found == outputs[0][0]).all()
+    model.sync_pending()
