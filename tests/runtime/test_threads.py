@@ -106,8 +106,13 @@ def test_two_runs_overlap(device):
         model.run(data)
         spans.append((start, time.monotonic()))
 
-    run_all([threading.Thread(target=work, args=(model,)) for model in (one, other)])
-    (a, b), (c, d) = spans
+    # A busy machine may start the second thread when the first is done; hardly ten times.
+    for _ in range(10):
+        spans.clear()
+        run_all([threading.Thread(target=work, args=(model,)) for model in (one, other)])
+        (a, b), (c, d) = spans
+        if max(a, c) < min(b, d):
+            break
     assert max(a, c) < min(b, d)
 
 
