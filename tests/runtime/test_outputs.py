@@ -297,11 +297,13 @@ def test_a_run_that_slips_in_before_the_handles_makes_them_stale(monkeypatch):
 def test_raw_outputs_of_two_threads_are_never_mixed_up():
     """A raw output is its own run's, or stale: never the other thread's."""
     model = compiled(models.twice(), release_gil=True)
-    wrong, fresh, until = [], [], time.monotonic() + 0.4
+    wrong, fresh = [], []
+    # The time is only so that nothing goes on for ever.
+    until, enough = time.monotonic() + 60, 300
 
     def work(number):
         x = np.full(3, number, "f4")
-        while time.monotonic() < until:
+        while min(map(fresh.count, (1, 2))) < enough and time.monotonic() < until:
             try:
                 (raw,) = model.run_raw({"x": x})
                 array = raw.array()
@@ -319,7 +321,7 @@ def test_raw_outputs_of_two_threads_are_never_mixed_up():
     for thread in threads:
         thread.join()
     assert not wrong
-    assert set(fresh) == {1, 2}
+    assert min(map(fresh.count, (1, 2))) >= enough
 
 
 def test_copies():
