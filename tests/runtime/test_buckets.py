@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -182,8 +183,8 @@ def test_filled_rows_meet_no_bad_data(device):
 
 
 @pytest.mark.parametrize("op", ["sum", "softmax", "attention", "cumulative_sum"])
-def test_rows_that_mix_are_refused(device, op):
-    """By name, unless nothing is filled in: then it is the compile for that number."""
+def test_rows_that_mix(device, op):
+    """Nothing is filled in: an extent is set, or the operator is refused by name."""
     works = {
         "sum": lambda x: ops.sum(x, axis=0),
         "softmax": lambda x: ops.softmax(x, axis=0),
@@ -197,8 +198,17 @@ def test_rows_that_mix_are_refused(device, op):
         return graph
 
     cache = fg.BucketedCompileCache(device, sizes=[8])
-    with pytest.raises(fg.UnsupportedError, match=rf"8 rows: output 'y' .*: {op} \("):
-        cache.run_padded(5, build, rows_of(5))
+    if device == "cpu":
+        for rows in (5, 7, 5):
+            (found,) = cache.run_padded(rows, build, rows_of(rows))
+            (wanted,) = fg.Session(device).compile(build(rows)).run(rows_of(rows))
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        assert cache.stats[4:] == (17, 0)
+        with pytest.raises(fg.InputError, match=r"not .5, 4., for 5 rows"):
+            cache.run_padded(5, build, rows_of(8))
+    else:
+        with pytest.raises(fg.UnsupportedError, match=rf"8 rows: output 'y' .*: {op} \("):
+            cache.run_padded(5, build, rows_of(5))
     model = fg.Session(device).compile(build(8))
     inputs = rows_of(8)
     assert cache.run_padded(8, build, inputs)[0].tobytes() == model.run(inputs)[0].tobytes()
@@ -609,3 +619,70 @@ def test_an_extent_of_a_shared_model_is_not_run_padded():
         buckets.run_padded(5, layer, x)
     model.set_active_extent(None)
     assert buckets.run_padded(5, layer, x)[0].shape == (5, 4)
+
+
+def sequence(tokens):
+    g = fg.Graph("sequence")
+    x = g.input("x", (2, fg.dim("seq", tokens), 4))
+    w = g.param("w", (4, 4))
+    h = x @ w
+    g.output(ops.softmax(h @ h.transpose(0, 2, 1)) @ h, "y")
+    g.output(ops.mean(h, axis=1), "mean")
+    return g
+
+
+@pytest.mark.host
+def test_rows_along_a_named_dimension():
+    buckets = fg.BucketedCompileCache("cpu", sizes=[8, 16], dim="seq")
+    random = np.random.default_rng(4)
+    for w in (np.eye(4, dtype="f4"), random.standard_normal((4, 4), dtype="f4")):
+        buckets.set_param("w", w)
+        for tokens in (3, 8, 11, 16, 1):
+            x = random.standard_normal((2, tokens, 4), dtype="f4")
+            exact = fg.Session("cpu").compile(sequence(tokens))
+            exact.set_param("w", w)
+            found = buckets.run_padded(tokens, sequence, {"x": x})
+            for one, wanted in zip(found, exact.run({"x": x}), strict=True):
+                np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
+    assert buckets.stats.compiles == 2
+    with pytest.raises(fg.InputError, match="handles"):
+        _, model = buckets.get_or_compile(3, sequence)
+        model.bind_handle("x", np.zeros((2, 8, 4), "f4"))
+        buckets.set_param("w", np.eye(4, dtype="f4"))
+        buckets.run_padded(3, sequence, {"x": np.zeros((2, 3, 4), "f4")})
+
+
+def test_a_dimension_that_is_not_there(device):
+    for dim in ("rows", "seq"):
+        buckets = fg.BucketedCompileCache(device, sizes=[8], dim=dim)
+        with pytest.raises(fg.CompileError, match=rf"no input of dimension '{dim}'.*fg.dim"):
+            buckets.get_or_compile(3, layer if dim == "seq" else sequence)
+    for wrong in ("", 5):
+        with pytest.raises(fg.InputError, match="the name of a dimension"):
+            fg.BucketedCompileCache(device, sizes=[8], dim=wrong)
+
+
+@pytest.mark.cuda
+def test_a_dimension_without_extents():
+    buckets = fg.BucketedCompileCache("cuda", sizes=[8], dim="seq")
+    buckets.set_param("w", np.eye(4, dtype="f4"))
+    x = np.ones((2, 8, 4), "f4")
+    np.testing.assert_allclose(buckets.run_padded(8, sequence, {"x": x})[1], x[:, 0], rtol=1e-5)
+    with pytest.raises(fg.UnsupportedError):
+        buckets.run_padded(3, sequence, {"x": x[:, :3]})
+
+
+@pytest.mark.host
+def test_threads_share_a_model_by_extents():
+    buckets = fg.BucketedCompileCache("cpu", sizes=[16], dim="seq")
+    buckets.set_param("w", np.eye(4, dtype="f4"))
+
+    def work(tokens):
+        x = np.full((2, tokens, 4), tokens, "f4")
+        for _ in range(30):
+            y, mean = buckets.run_padded(tokens, sequence, {"x": x})
+            np.testing.assert_allclose(y, x, rtol=1e-5)
+            np.testing.assert_allclose(mean, x[:, 0], rtol=1e-5)
+
+    with ThreadPoolExecutor(4) as workers:
+        assert list(workers.map(work, (1, 5, 16, 9))) == [None] * 4

@@ -14,12 +14,14 @@ import numpy as np
 from fastgraph._core.checks import as_array
 from fastgraph._core.executable import Cell
 from fastgraph._core.keys import KeyWriter
+from fastgraph._core.sizes import dims_of
 from fastgraph.device.store import Store
 from fastgraph.errors import CompileError, InputError, UnsupportedError
 from fastgraph.ir.graph import Graph
 from fastgraph.ir.rows import RowFlow, follow_rows
 from fastgraph.runtime.compiled import CompiledGraph, connect
 from fastgraph.runtime.info import TensorInfo
+from fastgraph.runtime.narrowed import Narrowed
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.params import ParamSet
 from fastgraph.runtime.session import Session, checked_options, initial_of
@@ -94,10 +96,14 @@ class Bucket(Member):
     running = False
     nbytes = 0
 
-    def __init__(self, model: CompiledGraph, title: str, inputs: list[str], flow: RowFlow) -> None:
+    def __init__(
+        self, model: CompiledGraph, title: str, inputs: list[str], flow: RowFlow | None
+    ) -> None:
         super().__init__(model, title)
         self.rows_of = [info for info in model.inputs if info.name in inputs]
+        # None: rows lie along a named dimension, and are never filled up.
         self.flow = flow
+        self.narrowed = Narrowed(model, title)
         self.cell = Cell()
 
 
@@ -117,6 +123,9 @@ class BucketedCompileCache:
         Where a range's upper is more than so many times the number of rows, the graph is compiled
         for that very number; the models for the latest `max_exact` such numbers are kept.
     max_exact : int, default 8
+    dim : str, optional
+        The dimension that rows lie along, where the graph names it by `fg.dim`; else they lie along
+        the first axis of every input that has `upper` elements there.
     threads : int, optional
     release_gil : "auto" or bool
         As `Session` takes them.
@@ -133,10 +142,9 @@ class BucketedCompileCache:
     Notes
     -----
     A cache is for one model: a function ``build(upper)`` writes its graph for a number of rows,
-    and is called once for each range. Rows lie along the first axis of every input that has
-    `upper` elements there. Parameters are set for all ranges at once, and what is computed of them
-    alone, such as packed weights, is held once where it is the same for several ranges. As long as
-    a range may still be compiled, parameters are also kept as they were given.
+    and is called once for each range. Parameters are set for all ranges at once, and what is
+    computed of them alone, such as packed weights, is held once where it is the same for several
+    ranges. As long as a range may still be compiled, parameters are also kept as they were given.
 
     Any thread may use a cache at any time: a range that several miss at once is compiled by one of
     them. A compile that raises does so in all of them and leaves nothing.
@@ -167,6 +175,7 @@ class BucketedCompileCache:
         sizes: Iterable[int] | None = None,
         max_padding: float | None = None,
         max_exact: int = 8,
+        dim: str | None = None,
         threads: int | None = None,
         release_gil: Literal["auto"] | bool = "auto",
         options: CompileOptions | None = None,
@@ -183,6 +192,9 @@ class BucketedCompileCache:
             raise InputError(f"max_padding is {max_padding!r}; a factor from 1 on is needed")
         if isinstance(max_exact, bool) or not isinstance(max_exact, int) or max_exact < 1:
             raise InputError(f"max_exact is {max_exact!r}; a positive integer is needed")
+        if dim is not None and not (isinstance(dim, str) and dim):
+            raise InputError(f"dim is {dim!r}; the name of a dimension, or None, is needed")
+        self._dim = dim
         self._max_padding = max_padding
         self._max_exact = max_exact
         self._options = options
@@ -348,12 +360,21 @@ class BucketedCompileCache:
         graph = build(upper)
         options = checked_options(graph, self._options)
         inputs = [v.name for v in graph.inputs if v.shape and v.shape[0] == upper]
-        if not inputs:
+        if self._dim is not None:
+            sizes = (size for v in graph.inputs for size in v.shape)
+            if not any((self._dim, upper) in dims_of(size) for size in sizes):
+                raise CompileError(
+                    f"graph {graph.name!r}, built for {upper} rows, has no input of dimension "
+                    f"{self._dim!r} of that size, as fg.dim({self._dim!r}, {upper}) names it"
+                )
+        elif not inputs:
             raise CompileError(
                 f"graph {graph.name!r}, built for {upper} rows, has no input whose first axis has "
                 f"{upper} elements: {[f'{v.name}: {list(v.shape)}' for v in graph.inputs]}"
             )
-        flow = follow_rows(graph, dict.fromkeys(inputs, 0), upper)
+        flow = None
+        if self._dim is None:
+            flow = follow_rows(graph, dict.fromkeys(inputs, 0), upper)
         with self._changing:
             known = self._params.constants()
         compilation = self._session._compilation(graph, options, known)
@@ -404,6 +425,9 @@ class BucketedCompileCache:
             raise InputError(f"set_params takes a mapping, not {type(arrays).__name__}")
         with self._changing:
             self._params.set(arrays, self._complete())
+            for member in self._params.members:
+                if isinstance(member, Bucket):
+                    member.narrowed.forget()
 
     # ---- runs
 
@@ -419,7 +443,8 @@ class BucketedCompileCache:
             As `get_or_compile` takes it.
         inputs : mapping of str to array
             As `CompiledGraph.run` takes them, with `rows` elements along the axes that have
-            `upper` in the graph. They are filled up with copies of the last row.
+            `upper` in the graph. They are filled up with copies of the last row where that changes
+            no other row; where it could, and with `dim`, the model runs with an active extent.
         **scalars
             Values of the graph's scalars.
 
@@ -434,7 +459,8 @@ class BucketedCompileCache:
             `rows` lies in no range, an input has another number of rows, an active extent was set
             on the model of the range, or as `run`.
         UnsupportedError
-            Rows that were filled in could change one that was given: the operator is named.
+            Rows that were filled in could change one that was given, and an extent cannot be set,
+            on this device or for an operator: the operator is named.
         Exception
             As `get_or_compile`.
         """
@@ -451,12 +477,15 @@ class BucketedCompileCache:
                 f"{bucket.title} has active extents, {active}, and run_padded gives all rows: take "
                 "them back with set_active_extent(None), or run the model itself"
             )
+        if upper > rows and (bucket.flow is None or bucket.flow.mixed):
+            found = self._run_narrowed(bucket, (int(rows), upper), inputs, scalars)
+            self._count(rows=rows)
+            return found
         if upper > rows:
-            check_apart(bucket.flow, bucket.title)
             inputs = filled(inputs, bucket.rows_of, rows, upper)
         found = bucket.model.run(inputs, **scalars)
         self._count(rows=rows, padded=upper - rows)
-        if upper == rows:
+        if upper == rows or bucket.flow is None:
             return found
         return tuple(
             [
@@ -464,6 +493,20 @@ class BucketedCompileCache:
                 for array, place in zip(found, bucket.flow.outputs, strict=True)
             ]
         )
+
+    def _run_narrowed(
+        self,
+        bucket: Bucket,
+        extent: tuple[int, int],
+        inputs: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+    ) -> tuple[Array, ...]:
+        """Run with an active extent, which takes rows as they are."""
+        if bucket.flow is not None:
+            if self._session.context.api != "cpu":
+                check_apart(bucket.flow, bucket.title)
+            check_rows(inputs, bucket.rows_of, extent[0])
+        return bucket.narrowed.run(extent, self._dim, inputs, scalars)
 
     def __repr__(self) -> str:
         return f"<BucketedCompileCache {self.device}, {self._ranges}>"
@@ -522,22 +565,32 @@ def filled(
 
     So rows that are filled in meet no data that those given do not.
     """
+    found = dict(inputs) if isinstance(inputs, Mapping) else {}
+    for name, array in check_rows(inputs, infos, rows).items():
+        whole = np.empty((upper, *array.shape[1:]), array.dtype)
+        whole[:rows] = array
+        whole[rows:] = array[rows - 1]
+        found[name] = whole
+    return found
+
+
+def check_rows(
+    inputs: Mapping[str, Any], infos: Sequence[TensorInfo], rows: int
+) -> dict[str, Array]:
+    """Return those of the inputs that have rows, which are so many, or raise InputError."""
     if not isinstance(inputs, Mapping):
         raise InputError(
             f"run_padded takes a mapping of names to arrays, not {type(inputs).__name__}"
         )
-    found = dict(inputs)
+    found = {}
     for name, shape, dtype in infos:
-        if name not in found:
+        if name not in inputs:
             continue  # The run says so.
         wanted = rows, *shape[1:]
-        array = as_array(f"input {name!r}", found[name], wanted, dtype)
+        array = as_array(f"input {name!r}", inputs[name], wanted, dtype)
         if array.shape != wanted:
             raise InputError(
                 f"input {name!r} has shape {array.shape}, not {wanted}, for {rows} rows"
             )
-        whole = np.empty(shape, array.dtype)
-        whole[:rows] = array
-        whole[rows:] = array[rows - 1]
-        found[name] = whole
+        found[name] = array
     return found
