@@ -41,7 +41,7 @@ def test_it():
 import time
 import pytest
 
-@pytest.mark.timeout(0.2)
+@pytest.mark.timeout(0.2, func_only=True)
 def test_it():
     time.sleep(30)
 """,
