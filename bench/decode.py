@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from bench.decode_case import Step
-from bench.outcome import Goal, Outcome
+from bench.outcome import Outcome
 from bench.rounds import FULL, Effort, Entry, Processes, compare
+from bench.versus import add_case, head, thread_counts
 
 __all__ = ["entries_of", "main"]
 
@@ -35,28 +34,25 @@ def main(effort: Effort = FULL) -> Outcome:
     outcome = Outcome(
         "decode",
         f"A character by the decoder of examples/, {PAST} behind it, f32",
-        ["case", "call", "p50 µs", "p99 µs", "against the best peer", "10 % … 90 %"],
+        head("µs"),
         left=2,
     )
-    for threads in (1, 2):
-        if threads > len(os.sched_getaffinity(0)):
-            outcome.notes.append(f"{threads} threads: not that many cores")
-            continue
+    for threads in thread_counts(outcome):
         with Processes(threads, ("fastgraph", "ONNX Runtime", "torch")) as processes:
             step = Step(PAST, experts=False)
             case = f"{threads} thread{'s' * (threads > 1)}"
             timings = compare(
                 processes, entries_of(step, threads), step.inputs, step.reference, effort
             )
-            peers = [one for one in timings.values() if one.entry.peer != "fastgraph"]
-            best = min(peers, key=lambda timing: timing.p50)
-            for label, timing in timings.items():
-                middle, low, high = timing.ratio(best)
-                cells = [case, label, f"{timing.p50:.1f}", f"{timing.p99:.1f}"]
-                outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
-                outcome.rows.append(timing.row(case))
-            own = timings["fastgraph step"].ratio(best)[0]
-            outcome.goals.append(Goal(f"{case}: a step over the best peer's", GOAL, own))
-        outcome.notes += processes.missing.values()
+            add_case(
+                outcome,
+                case,
+                timings,
+                GOAL,
+                "{:.1f}".format,
+                label="fastgraph step",
+                goal="a step over the best peer's",
+            )
+    outcome.notes += processes.missing.values()
     outcome.notes.append("seeded weights; the logits are checked in each round")
     return outcome

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
-from bench.mlp import entries_of, peers_of
+from bench.mlp import entries_of
 from bench.outcome import Goal, Outcome, microseconds
 from bench.rounds import FULL, Effort, Processes, compare
+from bench.versus import peers_of, thread_counts
 from bench.workloads import Layers
 
 __all__ = ["SHAPES", "main"]
@@ -50,10 +49,7 @@ def main(effort: Effort = FULL) -> Outcome:
         left=3,
     )
     worst, slower = 0.0, []
-    for threads in (1, 2):
-        if threads > len(os.sched_getaffinity(0)):
-            outcome.notes.append(f"{threads} threads: not that many cores")
-            continue
+    for threads in thread_counts(outcome):
         with Processes(threads, PEERS) as processes:
             for rows, k, n in SHAPES:
                 for fused, cold in ((False, False), (True, False), (True, True)):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from bench.encoder import Sentence
-from bench.outcome import Goal, Outcome
+from bench.outcome import Outcome
 from bench.rounds import FULL, Effort, Entry, Processes, compare
+from bench.versus import add_case, head, thread_counts
 
 __all__ = ["entries_of", "main"]
 
@@ -33,18 +32,20 @@ def entries_of(sentence: Sentence, threads: int) -> list[Entry]:
     ]
 
 
+def milliseconds(time: float) -> str:
+    """Microseconds as milliseconds with two digits."""
+    return f"{time / 1e3:.2f}"
+
+
 def main(effort: Effort = FULL) -> Outcome:
     """Compare with every installed peer."""
     outcome = Outcome(
         "minilm",
         "MiniLM-L6, batch 1, f32, token numbers in, one embedding out",
-        ["case", "call", "p50 ms", "p99 ms", "against the best peer", "10 % … 90 %"],
+        head("ms"),
         left=2,
     )
-    for threads in (1, 2):
-        if threads > len(os.sched_getaffinity(0)):
-            outcome.notes.append(f"{threads} threads: not that many cores")
-            continue
+    for threads in thread_counts(outcome):
         with Processes(threads) as processes:
             for tokens, goal in GOALS.items():
                 case = f"{tokens} tokens, {threads} thread{'s' * (threads > 1)}"
@@ -57,17 +58,7 @@ def main(effort: Effort = FULL) -> Outcome:
                     effort,
                     tolerance=TOLERANCE,
                 )
-                peers = [one for one in timings.values() if one.entry.peer != "fastgraph"]
-                best = min(peers, key=lambda timing: timing.p50)
-                for label, timing in timings.items():
-                    middle, low, high = timing.ratio(best)
-                    cells = [case, label, f"{timing.p50 / 1e3:.2f}", f"{timing.p99 / 1e3:.2f}"]
-                    outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
-                    outcome.rows.append(timing.row(case))
-                own = timings["fastgraph run_slots"].ratio(best)[0]
-                outcome.goals.append(
-                    Goal(f"{case}: run_slots over the best peer ({best.entry.label})", goal, own)
-                )
+                add_case(outcome, case, timings, goal, milliseconds)
     outcome.notes += processes.missing.values()
     outcome.notes.append("seeded weights of the model's sizes; the result is checked in each round")
     return outcome

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
-from bench.outcome import Goal, Outcome, microseconds
-from bench.rounds import FULL, Effort, Entry, Processes, Timing, compare
+from bench.outcome import Outcome, microseconds
+from bench.rounds import FULL, Effort, Entry, Processes, compare
+from bench.versus import add_case, head, thread_counts
 from bench.workloads import Layers
 
-__all__ = ["entries_of", "main", "peers_of"]
+__all__ = ["entries_of", "main"]
 
 MODEL = Layers(1, (784, 512, 512, 10), True, 2)
 
@@ -36,23 +35,15 @@ def entries_of(layers: Layers, threads: int) -> list[Entry]:
     return entries
 
 
-def peers_of(timings: dict[str, Timing]) -> dict[str, Timing]:
-    """The timings that are not ours."""
-    return {k: t for k, t in timings.items() if t.entry.peer != "fastgraph"}
-
-
 def main(effort: Effort = FULL) -> Outcome:
     """Compare with every installed peer."""
     outcome = Outcome(
         "mlp",
         "MLP 784-512-512-10, exact GELU, batch 1",
-        ["case", "call", "p50 µs", "p99 µs", "against the best peer", "10 % … 90 %"],
+        head("µs"),
         left=2,
     )
-    for threads in (1, 2):
-        if threads > len(os.sched_getaffinity(0)):
-            outcome.notes.append(f"{threads} threads: not that many cores")
-            continue
+    for threads in thread_counts(outcome):
         with Processes(threads) as processes:
             for cold in (False, True):
                 case = f"{'cold' if cold else 'hot'}, {threads} thread{'s' * (threads > 1)}"
@@ -64,16 +55,7 @@ def main(effort: Effort = FULL) -> Outcome:
                     effort,
                     cold=cold,
                 )
-                best = min(peers_of(timings).values(), key=lambda timing: timing.p50)
-                for label, timing in timings.items():
-                    middle, low, high = timing.ratio(best)
-                    cells = [case, label, microseconds(timing.p50), microseconds(timing.p99)]
-                    outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
-                    outcome.rows.append(timing.row(case))
-                own = timings["fastgraph run_slots"].ratio(best)[0]
-                outcome.goals.append(
-                    Goal(f"{case}: run_slots over the best peer ({best.entry.label})", 0.65, own)
-                )
+                add_case(outcome, case, timings, 0.65, microseconds)
     outcome.notes += processes.missing.values()
     outcome.notes.append(
         "cold: before each call every core reads a buffer three times the last cache's size"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
-from bench.outcome import Goal, Outcome, microseconds
+from bench.outcome import Outcome, microseconds
 from bench.rounds import FULL, Effort, Entry, Processes, compare
 from bench.speech import Step
+from bench.versus import add_case, head, thread_counts
 from examples import vad
 
 __all__ = ["entries_of", "main"]
@@ -31,7 +30,7 @@ def main(effort: Effort = FULL) -> Outcome:
     outcome = Outcome(
         "silero",
         "Silero VAD, 512 samples a step, batch 1, f32",
-        ["case", "call", "p50 µs", "p99 µs", "against the best peer", "10 % … 90 %"],
+        head("µs"),
         left=2,
     )
     try:
@@ -40,10 +39,7 @@ def main(effort: Effort = FULL) -> Outcome:
         outcome.notes.append(str(error))
         return outcome
     step = Step()
-    for threads in (1, 2):
-        if threads > len(os.sched_getaffinity(0)):
-            outcome.notes.append(f"{threads} threads: not that many cores")
-            continue
+    for threads in thread_counts(outcome):
         with Processes(threads, ("fastgraph", "ONNX Runtime")) as processes:
             for cold in (False, True):
                 case = f"{'cold' if cold else 'hot'}, {threads} thread{'s' * (threads > 1)}"
@@ -52,17 +48,7 @@ def main(effort: Effort = FULL) -> Outcome:
                     processes, entries, step.inputs, step.reference, effort,
                     tolerance=TOLERANCE, cold=cold,
                 )  # fmt: skip
-                peers = [one for one in timings.values() if one.entry.peer != "fastgraph"]
-                best = min(peers, key=lambda timing: timing.p50)
-                for label, timing in timings.items():
-                    middle, low, high = timing.ratio(best)
-                    cells = [case, label, microseconds(timing.p50), microseconds(timing.p99)]
-                    outcome.cells.append([*cells, f"{middle:.2f}", f"{low:.2f} … {high:.2f}"])
-                    outcome.rows.append(timing.row(case))
-                own = timings["fastgraph run_slots"].ratio(best)[0]
-                outcome.goals.append(
-                    Goal(f"{case}: run_slots over the best peer ({best.entry.label})", GOAL, own)
-                )
+                add_case(outcome, case, timings, GOAL, microseconds)
     outcome.notes += processes.missing.values()
     outcome.notes.append("a voice that is made up; probability and state are checked in each round")
     return outcome

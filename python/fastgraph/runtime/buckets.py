@@ -477,20 +477,21 @@ class BucketedCompileCache:
                 f"{bucket.title} has active extents, {active}, and run_padded gives all rows: take "
                 "them back with set_active_extent(None), or run the model itself"
             )
-        if upper > rows and (bucket.flow is None or bucket.flow.mixed):
+        if upper == rows:
+            found = bucket.model.run(inputs, **scalars)
+            self._count(rows=rows)
+            return found
+        flow = bucket.flow
+        if flow is None or flow.mixed:
             found = self._run_narrowed(bucket, (int(rows), upper), inputs, scalars)
             self._count(rows=rows)
             return found
-        if upper > rows:
-            inputs = filled(inputs, bucket.rows_of, rows, upper)
-        found = bucket.model.run(inputs, **scalars)
+        found = bucket.model.run(filled(inputs, bucket.rows_of, rows, upper), **scalars)
         self._count(rows=rows, padded=upper - rows)
-        if upper == rows or bucket.flow is None:
-            return found
         return tuple(
             [
                 array if place is None else array[(*[slice(None)] * place.axis, slice(rows))]
-                for array, place in zip(found, bucket.flow.outputs, strict=True)
+                for array, place in zip(found, flow.outputs, strict=True)
             ]
         )
 
@@ -565,8 +566,9 @@ def filled(
 
     So rows that are filled in meet no data that those given do not.
     """
-    found = dict(inputs) if isinstance(inputs, Mapping) else {}
-    for name, array in check_rows(inputs, infos, rows).items():
+    given = check_rows(inputs, infos, rows)
+    found = dict(inputs)
+    for name, array in given.items():
         whole = np.empty((upper, *array.shape[1:]), array.dtype)
         whole[:rows] = array
         whole[rows:] = array[rows - 1]

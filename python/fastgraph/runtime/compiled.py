@@ -403,8 +403,8 @@ class CompiledGraph(Pipelined):
                     f"not {type(arrays).__name__}"
                 )
         names = [spec[0] for spec in self.output_specs]
-        known = {name: array for name, array in given[1].items() if name in names}
-        self._refuse_fed((names.index(name), array) for name, array in known.items())
+        # A name that is unknown is told of by what binds.
+        self._refuse_fed((names.index(n), array) for n, array in given[1].items() if n in names)
         return bind(self, dict(given[0]), dict(given[1]), stream)
 
     # What the run methods ask of arrays and streams that they do not know.
