@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -673,7 +674,14 @@ def test_a_dimension_without_extents():
 
 
 @pytest.mark.host
-def test_threads_share_a_model_by_extents():
+def test_threads_share_a_model_by_extents(monkeypatch):
+    set_extent = fg.CompiledGraph.set_active_extent
+
+    def then_others(self, *args, **options):
+        set_extent(self, *args, **options)
+        time.sleep(1e-4)  # Lets the other threads set theirs, if they can.
+
+    monkeypatch.setattr(fg.CompiledGraph, "set_active_extent", then_others)
     buckets = fg.BucketedCompileCache("cpu", sizes=[16], dim="seq")
     buckets.set_param("w", np.eye(4, dtype="f4"))
 
