@@ -194,9 +194,10 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.node.stash.get(_outcome, False):
         return  # the traceback of a failed test holds its objects
     deadline = time.monotonic() + SETTLE_SECONDS
-    while leaked := growth(before, counters.snapshot()):
-        gc.collect()
-        if time.monotonic() > deadline:
+    while growth(before, counters.snapshot()):
+        late = time.monotonic() > deadline
+        gc.collect()  # may itself take long, where the driver is checked or slow to free
+        if late and (leaked := growth(before, counters.snapshot())):
             pytest.fail(f"the test left alive: {leaked}")
         time.sleep(0.001)
     _settled.clear()

@@ -233,10 +233,6 @@ static inline T atomicCAS(T *at, C compare, V value) {
   if (old == (T)compare) *at = (T)value;
   return old;
 }
-template <class T, class C, class V>
-static inline T atomicCAS_system(T *at, C compare, V value) {
-  return atomicCAS(at, compare, value);
-}
 static inline unsigned atomicInc(unsigned *at, unsigned limit) {
   unsigned old = *at;
   *at = old >= limit ? 0 : old + 1;

@@ -205,19 +205,24 @@ def group_norms(draw: Any) -> Case:
 
 
 LIBC = ctypes.CDLL(None)
-COPY = fg.Kernel(
-    "copy_bytes",
-    cuda="""extern "C" __global__ void copy_bytes(void *to, const void *from, size_t n) {
+COPY = """extern "C" __global__ void copy_bytes(void *to, const void *from, size_t n) {
   for (size_t i = threadIdx.x; i < n; i += blockDim.x) ((char *)to)[i] = ((const char *)from)[i];
-}""",
-    cpu=fg.NativeKernel(
-        ctypes.cast(LIBC.memcpy, ctypes.c_void_p).value or 0,
-        "void *to, const void *from, size_t n",
-        name="memcpy",
-        owner=LIBC,
-        convention="c",
-    ),
-)
+}"""
+
+
+def copy_kernel() -> fg.Kernel:
+    # Anew each time: a kernel keeps what was loaded for it.
+    return fg.Kernel(
+        "copy_bytes",
+        cuda=COPY,
+        cpu=fg.NativeKernel(
+            ctypes.cast(LIBC.memcpy, ctypes.c_void_p).value or 0,
+            "void *to, const void *from, size_t n",
+            name="memcpy",
+            owner=LIBC,
+            convention="c",
+        ),
+    )
 
 
 @st.composite
@@ -225,7 +230,7 @@ def user_kernels(draw: Any) -> Case:
     x = filled(draw, draw(shapes()), draw(ANY_DTYPE))
 
     def call(x: Any) -> Any:
-        return ops.kernel(COPY, [x], x.shape, x.dtype, scalars=[x.nbytes], block_dim=64)
+        return ops.kernel(copy_kernel(), [x], x.shape, x.dtype, scalars=[x.nbytes], block_dim=64)
 
     return call, [x]
 

@@ -138,9 +138,11 @@ def recurrences(draw: Any, name: str) -> Case:
     if draw(st.integers(0, 3)) == 0:
         options["clip"] = 0.5
     if draw(st.integers(0, 3)) == 0:
-        count = {"lstm": 3, "gru": 2, "rnn": 1}[name] * ways
-        functions = st.sampled_from(["sigmoid", "tanh", "relu"])
-        options["activations"] = draw(st.tuples(*[functions] * count))
+        # A gate without a bound makes rounding errors grow with every step, unless it is clipped.
+        inner = st.sampled_from(["sigmoid", "tanh", "relu"])
+        gate = inner if "clip" in options else st.sampled_from(["sigmoid", "tanh"])
+        kinds = {"lstm": (gate, inner, inner), "gru": (gate, inner), "rnn": (inner,)}[name]
+        options["activations"] = draw(st.tuples(*kinds * ways))
     if name == "lstm":
         options["input_forget"] = draw(st.booleans())
     if name == "gru":
