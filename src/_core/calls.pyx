@@ -10,6 +10,8 @@ import numpy as np
 cimport cython
 cimport numpy as cnp
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 from libcpp.vector cimport vector
@@ -71,6 +73,22 @@ cdef bint read_word(object value, char kind, Py_ssize_t size, int64_t *word) exc
         memcpy(word, &single, 4)
         return True
     return False
+
+
+cdef bint read_words(tuple specs, dict given, word *words) except -1:
+    cdef PyObject *found
+    cdef Py_ssize_t i, used = 0
+    for i in range(len(specs)):
+        name, kind, offset, value = <tuple> specs[i]
+        found = PyDict_GetItemWithError(given, name)
+        if found != NULL:
+            value = <object> found
+            used += 1
+        words[i].nbytes = (<cnp.dtype> kind).itemsize
+        words[i].offset = offset
+        if not read_word(value, (<cnp.dtype> kind).kind, words[i].nbytes, &words[i].bytes):
+            return False
+    return used == len(given)
 
 
 def plain_word(value, dtype):

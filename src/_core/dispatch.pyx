@@ -8,12 +8,11 @@ cimport numpy as cnp
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport uintptr_t
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Buffer, Bytes_create
-from fastgraph._core.calls cimport read_word
+from fastgraph._core.calls cimport read_words, word
 from fastgraph._core.counters cimport ENGINES, counters_add
 from fastgraph._core.feeds cimport Feed, note_growth
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
@@ -156,35 +155,17 @@ cdef int Engine_place_scalars(Engine self, dict given) except -1:
     Called before any input is placed: checking a value runs Python code, under which the caller's
     arrays may go, so no address may be held by then.
     """
+    cdef vector[word] words
     cdef Py_ssize_t offset
-    if place_plain_scalars(self, given):
+    words.resize(self.n_scalars)
+    if read_words(self.scalar_specs, given, words.data()):
+        for known in words:
+            self.target.take_scalar(known.offset, &known.bytes, known.nbytes)
         return 0
     for spec, value in zip(self.scalar_specs, scalar_values(self.scalar_specs, given)):
         offset = spec[2]
         self.target.take_scalar(offset, cnp.PyArray_DATA(<cnp.ndarray> value), value.nbytes)
     return 0
-
-
-cdef bint place_plain_scalars(Engine self, dict given) except -1:
-    """Write every scalar if all are Python numbers that fit as they are; else none."""
-    cdef vector[int64_t] words
-    cdef PyObject *found
-    cdef Py_ssize_t i, offset, used = 0
-    words.resize(self.n_scalars)
-    for i in range(self.n_scalars):
-        name, kind, _, value = <tuple> PyTuple_GET_ITEM(self.scalar_specs, i)
-        found = PyDict_GetItemWithError(given, name)
-        if found != NULL:
-            value = <object> found
-            used += 1
-        if not read_word(value, (<cnp.dtype> kind).kind, (<cnp.dtype> kind).itemsize, &words[i]):
-            return False
-    if used != len(given):
-        return False
-    for i in range(self.n_scalars):
-        _, kind, offset, _ = <tuple> PyTuple_GET_ITEM(self.scalar_specs, i)
-        self.target.take_scalar(offset, &words[i], (<cnp.dtype> kind).itemsize)
-    return True
 
 
 cdef int Engine_begin(Engine self) except -1:
