@@ -204,6 +204,37 @@ def group_norms(draw: Any) -> Case:
     return (lambda *v: ops.group_norm(v[0], groups, *v[1:], eps=0.01)), arrays
 
 
+@st.composite
+def quantizations(draw: Any, back: bool) -> Case:
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis, size = draw(st.integers(-len(shape), len(shape) - 1)), 0
+    kind = draw(st.sampled_from(["whole", "one", "axis", "block"]))
+    scales: tuple[int, ...] = {"whole": (), "one": (1,)}.get(kind, (shape[axis],))
+    if kind == "block":
+        size = draw(st.integers(1, 6))
+        blocks = list(shape)
+        blocks[axis] = -(-shape[axis] // size)
+        scales = tuple(blocks)
+    stored = draw(st.sampled_from(["int8", "uint8", "int16", "uint16"]))
+    dtype = draw(FLOAT_DTYPES)
+    limits = np.iinfo(stored)
+    # Powers of two, so that no quotient lies beside what the reference has.
+    scale = np.exp2(random.integers(-2, 3, scales)).astype(dtype)
+    if back:
+        x = random.integers(limits.min, limits.max, shape, stored, endpoint=True)
+    else:
+        x = (random.normal(size=shape) * 300).astype(dtype)
+    arrays = [x, scale]
+    if draw(st.booleans()):
+        arrays.append(random.integers(limits.min, limits.max, scales, stored, endpoint=True))
+    options: dict[str, Any] = {"axis": axis, "block_size": size}
+    if not back and len(arrays) == 2:
+        options["dtype"] = stored
+    function = ops.dequantize if back else ops.quantize
+    return (lambda *values: function(*values, **options)), arrays
+
+
 LIBC = ctypes.CDLL(None)
 COPY = """extern "C" __global__ void copy_bytes(void *to, const void *from, size_t n) {
   for (size_t i = threadIdx.x; i < n; i += blockDim.x) ((char *)to)[i] = ((const char *)from)[i];
@@ -304,7 +335,9 @@ CASES = {
     "attention": attentions(),
     "cumulative_sum": running_sums(),
     "group_norm": group_norms(),
+    "dequantize": quantizations(back=True),
     "kernel": user_kernels(),
+    "quantize": quantizations(back=False),
     "grouped_matmul": grouped(),
     "log_softmax": log_softmaxes(),
     "one_hot": one_hots(),

@@ -1,4 +1,4 @@
-"""What compiled graphs give, figure by figure; and which scenarios are to come."""
+"""What compiled graphs give, figure by figure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,6 @@ from tests.runtime import models
 from tests.runtime.models import compiled, data_for, ready
 
 f4 = np.float32
-
-# Scenarios of compiled graphs whose operators or methods are still missing, by what is missing.
-# The test below fails as soon as one of them exists, so that its scenario is written.
-TO_COME = {
-    "block-quantised weights": "ops.dequantize",
-}
-
-
-@pytest.mark.parametrize("what", TO_COME)
-def test_to_come(what):
-    *path, name = TO_COME[what].split(".")
-    home = fg
-    for step in path:
-        home = getattr(home, step)
-    assert not hasattr(home, name), f"{what} can be tested now"
 
 
 def test_linear_with_exact_gelu():
@@ -283,3 +268,15 @@ def test_windows_on_images(device, axes):
     assert (spread == 2 * image.max()).all() and spread.shape == (1, 1, *(2,) * axes)
     if axes == 1:
         assert (sums.tolist(), means.tolist()) == ([[[3.5, 7.5]]], [[[1.5, 3.5]]])
+
+
+def test_block_quantised_weights(device):
+    g = fg.Graph("quantised")
+    x, w = g.input("x", (1, 4)), g.param("w", (4, 1), "int8")
+    scale = g.param("scale", (2, 1))
+    g.output(x @ ops.dequantize(w, scale, axis=0, block_size=2), "y")
+    model = fg.Session(device).compile(g)
+    model.set_params({"w": np.int8([[2], [3], [4], [5]]), "scale": f4([[1], [1]])})
+    assert model.run({"x": np.ones((1, 4), "f4")})[0].tolist() == [[14]]
+    model.set_params({"scale": f4([[1], [10]])})
+    assert model.run({"x": np.ones((1, 4), "f4")})[0].tolist() == [[95]]

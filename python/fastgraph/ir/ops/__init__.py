@@ -81,6 +81,7 @@ from fastgraph.ir.ops.matmul import matmul
 from fastgraph.ir.ops.normalization import layer_norm, rms_norm, softmax
 from fastgraph.ir.ops.ordering import cumulative_sum, top_k
 from fastgraph.ir.ops.pooling import average_pool, max_pool
+from fastgraph.ir.ops.quantization import dequantize, quantize
 from fastgraph.ir.ops.reduction import all, any, argmax, argmin, max, mean, min, prod, sum
 from fastgraph.ir.ops.resizing import resize
 from fastgraph.ir.ops.rotary import rotary_embedding
@@ -162,6 +163,7 @@ __all__ = [
     "cos",
     "cosh",
     "cumulative_sum",
+    "dequantize",
     "divide",
     "elu",
     "equal",
@@ -218,6 +220,7 @@ __all__ = [
     "power",
     "prelu",
     "prod",
+    "quantize",
     "reciprocal",
     "reduce_l1",
     "reduce_l2",
