@@ -266,6 +266,27 @@ def test_processes_share_a_place(nvrtc, runs):
     assert runs == []
 
 
+def test_the_first_compilation_in_many_threads(nvrtc):
+    """Who comes while the compiler is imported waits for that."""
+    program = """
+import sys, threading
+from fastgraph.device.cuda import compile, disk
+disk.set_cache_directory(sys.argv[1])
+sys.setswitchinterval(1e-6)
+gate, images = threading.Barrier(8), []
+
+def work():
+    gate.wait()
+    images.append(compile.compile_source(sys.argv[2], "inc", "sm_90").image)
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(images) == 8 and len(set(images)) == 1
+"""
+    subprocess.run([sys.executable, "-c", program, str(nvrtc), SOURCE], check=True, timeout=100)
+
+
 TYPES = {
     "float": "f4", "double": "f8", "int": "i4", "unsigned": "u4", "long long": "i8",
     "unsigned char": "u1", "short": "i2", "bool": "b1", "char": "i1", "float4": "?", "S": "?",

@@ -32,6 +32,7 @@ _INCLUDE = re.compile(r"^\s*#\s*include", re.MULTILINE)
 Key = tuple[bytes, str, str]
 
 _guard = threading.Lock()
+_importing = threading.Lock()
 _kept: OrderedDict[Key, Compiled] = OrderedDict()
 _at_work: dict[Key, threading.Lock] = {}
 
@@ -190,8 +191,10 @@ def _text(symbol: str | bytes) -> str:
 def _toolchain() -> Any:
     """The module ``cuda.core``, once it is known that there is a compiler below it."""
     try:
-        core = importlib.import_module("cuda.core")
-        _compiler_version()
+        # One thread at a time: others could be given what is imported by half.
+        with _importing:
+            core = importlib.import_module("cuda.core")
+            _compiler_version()
     # A library that is not there is an error of the binding's own making.
     except (ImportError, RuntimeError) as error:
         raise UnsupportedError(
