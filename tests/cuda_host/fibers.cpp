@@ -10,7 +10,6 @@
 
 #include <deque>
 #include <mutex>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,7 +90,19 @@ struct Copy {
   unsigned bytes, zeros;
 };
 
-enum State { READY, AT_BARRIER, IN_MEETING, AT_WAIT, ENDED };
+struct Later {
+  void (*work)(const void *);
+  std::vector<unsigned char> data;
+};
+
+// In the 8 bytes of a barrier in shared memory.
+struct Mbarrier {
+  uint16_t count, left;
+  uint32_t phase;  // under a mark, so that garbage is told apart
+};
+constexpr uint32_t MARK = 0x6d620000;
+
+enum State { READY, AT_BARRIER, IN_MEETING, AT_WAIT, AT_MBARRIER, ENDED };
 
 struct Fiber {
   Context context;
@@ -101,6 +112,8 @@ struct Fiber {
   bool waited;
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
   std::vector<Copy> open;
+  std::deque<std::vector<Later>> later;
+  std::vector<Later> open_later;
 };
 
 struct Gathering {
@@ -114,6 +127,11 @@ struct Barrier {
   std::vector<unsigned> here;
 };
 
+struct Landing {
+  std::vector<Copy> copies;
+  void *barrier;
+};
+
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<unsigned> ready;
@@ -121,6 +139,8 @@ struct Block {
   unsigned alive = 0;
   Barrier barriers[BARRIERS];
   std::vector<std::vector<Gathering>> gatherings;  // by warp
+  std::vector<std::pair<void *, unsigned>> at_mbarriers;
+  std::deque<Landing> landings;
   unsigned char *stacks = nullptr;
   Context scheduler;
   const Launch *launch = nullptr;
@@ -187,6 +207,8 @@ void entry() {
     cuda_host_fail("a thread ended without fg_wait, in a kernel that is launched programmatically");
   if (!self->groups.empty() || !self->open.empty())
     cuda_host_fail("a thread ended before its asynchronous copies did");
+  if (!self->later.empty() || !self->open_later.empty())
+    cuda_host_fail("a thread ended before its asynchronous products did");
   self->state = ENDED;
   block.alive--;
   release_full_barriers();
@@ -225,9 +247,51 @@ unsigned char *base_of(unsigned char *pointer, size_t bytes, size_t align) {
   return (unsigned char *)(end - mapped(bytes, align) - PAGE);
 }
 
+void land(const std::vector<Copy> &copies) {
+  for (const Copy &copy : copies) {
+    memcpy(copy.to, copy.from, copy.bytes);
+    memset((char *)copy.to + copy.bytes, 0, copy.zeros);
+  }
+}
+
+Mbarrier *mbarrier_at(void *place) {
+  Mbarrier *barrier = (Mbarrier *)place;
+  if ((uintptr_t)place % 8 || (barrier->phase & ~1u) != MARK)
+    cuda_host_fail("a barrier in shared memory that was not made");
+  return barrier;
+}
+
+void arrive_at(void *place) {
+  Mbarrier *barrier = mbarrier_at(place);
+  if (--barrier->left) return;
+  barrier->left = barrier->count;
+  barrier->phase ^= 1;
+  auto &all = block.at_mbarriers;
+  for (size_t i = 0; i < all.size();) {
+    if (all[i].first == place) {
+      make_ready(all[i].second);
+      all.erase(all.begin() + (long)i);
+    } else {
+      i++;
+    }
+  }
+}
+
+// The first copies that threads wait for without having them.
+bool land_one() {
+  if (block.landings.empty()) return false;
+  const size_t one = block.launch->seed ? pick((unsigned)block.landings.size()) : 0;
+  const Landing landing = std::move(block.landings[one]);
+  block.landings.erase(block.landings.begin() + (long)one);
+  land(landing.copies);
+  arrive_at(landing.barrier);
+  return true;
+}
+
 void run_ready() {
   const Launch &launch = *block.launch;
-  while (block.first_ready < block.ready.size()) {
+  while (block.first_ready < block.ready.size() || land_one()) {
+    if (block.first_ready == block.ready.size()) continue;
     if (launch.seed) {
       const size_t left = block.ready.size() - block.first_ready;
       std::swap(block.ready[block.first_ready],
@@ -260,6 +324,8 @@ void run_block(unsigned number, unsigned char *shared) {
   block.alive = threads;
   for (Barrier &barrier : block.barriers) barrier = Barrier();
   block.gatherings.assign((threads + WARP - 1) / WARP, {});
+  block.at_mbarriers.clear();
+  block.landings.clear();
   for (unsigned i = 0; i < threads; i++) {
     Fiber &fiber = block.fibers[i];
     fiber.now = {place(i, launch.block), place(number, launch.grid), launch.block, launch.grid,
@@ -268,6 +334,8 @@ void run_block(unsigned number, unsigned char *shared) {
     fiber.waited = false;
     fiber.groups.clear();
     fiber.open.clear();
+    fiber.later.clear();
+    fiber.open_later.clear();
 #if SANITIZED
     // The last fiber on this stack ended without leaving its functions.
     __asan_unpoison_memory_region(stack_of(&fiber), STACK);
@@ -290,8 +358,8 @@ void run_block(unsigned number, unsigned char *shared) {
       const Fiber &fiber = block.fibers[i];
       if (fiber.state == ENDED) continue;
       told++;
-      text +=
-          " thread " + std::to_string(i) + (fiber.state == AT_BARRIER ? " at a barrier;" : " at");
+      text += " thread " + std::to_string(i) +
+              (fiber.state == AT_BARRIER || fiber.state == AT_MBARRIER ? " at a barrier;" : " at");
       for (const Gathering &gathering : block.gatherings[i / WARP])
         if (fiber.state == IN_MEETING && (gathering.here >> i % WARP & 1))
           text += std::string(" ") + gathering.kind + ";";
@@ -342,11 +410,49 @@ void cuda_host_copy_commit() {
 void cuda_host_copy_wait(unsigned pending) {
   Fiber *self = block.running;
   while (self->groups.size() > pending) {
-    for (const Copy &copy : self->groups.front()) {
-      memcpy(copy.to, copy.from, copy.bytes);
-      memset((char *)copy.to + copy.bytes, 0, copy.zeros);
-    }
+    land(self->groups.front());
     self->groups.pop_front();
+  }
+}
+
+void cuda_host_mbarrier_init(void *barrier, unsigned count) {
+  if (!count || count > 0xffff) cuda_host_fail("a barrier of so many arrivals");
+  *(Mbarrier *)barrier = {(uint16_t)count, (uint16_t)count, MARK};
+}
+void cuda_host_mbarrier_arrive(void *barrier) { arrive_at(barrier); }
+void cuda_host_mbarrier_wait(void *barrier, unsigned parity) {
+  Fiber *self = block.running;
+  if ((mbarrier_at(barrier)->phase & 1) != (parity & 1)) return;
+  block.at_mbarriers.push_back({barrier, self->index});
+  self->state = AT_MBARRIER;
+  to_scheduler(false);
+}
+void cuda_host_copy_arrive(void *barrier) {
+  Fiber *self = block.running;
+  mbarrier_at(barrier);
+  Landing landing = {{}, barrier};
+  self->groups.push_back(std::move(self->open));
+  self->open.clear();
+  for (const std::vector<Copy> &group : self->groups)
+    landing.copies.insert(landing.copies.end(), group.begin(), group.end());
+  self->groups.clear();
+  block.landings.push_back(std::move(landing));
+}
+
+void cuda_host_later(void (*work)(const void *), const void *data, unsigned bytes) {
+  const unsigned char *begin = (const unsigned char *)data;
+  block.running->open_later.push_back({work, {begin, begin + bytes}});
+}
+void cuda_host_later_commit() {
+  Fiber *self = block.running;
+  self->later.push_back(std::move(self->open_later));
+  self->open_later.clear();
+}
+void cuda_host_later_wait(unsigned pending) {
+  Fiber *self = block.running;
+  while (self->later.size() > pending) {
+    for (const Later &one : self->later.front()) one.work(one.data.data());
+    self->later.pop_front();
   }
 }
 

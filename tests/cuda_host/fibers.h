@@ -28,6 +28,19 @@ extern "C" void cuda_host_copy_begin(void *to, const void *from, unsigned bytes,
 extern "C" void cuda_host_copy_commit();
 extern "C" void cuda_host_copy_wait(unsigned pending);
 
+// Barriers of 8 bytes in shared memory. A phase ends with the last of its `count` arrivals; `parity`
+// is that of the phase waited for. What cuda_host_copy_arrive stands for comes as late as it can: the
+// thread's copies land, and the arrival counts, when no thread can go on without.
+extern "C" void cuda_host_mbarrier_init(void *barrier, unsigned count);
+extern "C" void cuda_host_mbarrier_arrive(void *barrier);
+extern "C" void cuda_host_mbarrier_wait(void *barrier, unsigned parity);
+extern "C" void cuda_host_copy_arrive(void *barrier);
+
+// Work of a unit beside the thread, given a copy of `data`; it is done when the thread waits for it.
+extern "C" void cuda_host_later(void (*work)(const void *data), const void *data, unsigned bytes);
+extern "C" void cuda_host_later_commit();
+extern "C" void cuda_host_later_wait(unsigned pending);
+
 // Wait until `count` threads are at barrier `id`; 0 stands for all that have not ended.
 extern "C" void cuda_host_barrier(unsigned id, unsigned count);
 

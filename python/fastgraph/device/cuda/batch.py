@@ -33,12 +33,16 @@ class Source(Protocol):
     def name(self) -> str:
         """What progress calls it."""
 
+    @property
+    def arch(self) -> str:
+        """What it is compiled for where that is not what all others are; else ""."""
+
 
 _S = TypeVar("_S", bound=Source)
 
 
 def compile_all(sources: Sequence[_S], arch: str) -> dict[_S, Compiled]:
-    """Compile kernels for one architecture, as many at once as there are cores.
+    """Compile kernels for one architecture or their own, as many at once as there are cores.
 
     Logger ``fastgraph`` tells of each that is not found where compiled code is kept.
 
@@ -50,7 +54,7 @@ def compile_all(sources: Sequence[_S], arch: str) -> dict[_S, Compiled]:
     found: dict[_S, Compiled] = {}
     missing = []
     for each in dict.fromkeys(sources):
-        kept = recall_source(each.source, each.entry, arch)
+        kept = recall_source(each.source, each.entry, each.arch or arch)
         if kept is None:
             missing.append(each)
         else:
@@ -60,7 +64,8 @@ def compile_all(sources: Sequence[_S], arch: str) -> dict[_S, Compiled]:
     _log.info("compiling %d of %d kernels for %s", len(missing), len(missing) + len(found), arch)
     with ThreadPoolExecutor(min(len(missing), pool.available_cores())) as workers:
         jobs = {
-            workers.submit(compile_source, each.source, each.entry, arch): each for each in missing
+            workers.submit(compile_source, each.source, each.entry, each.arch or arch): each
+            for each in missing
         }
         try:
             for number, job in enumerate(as_completed(jobs), 1):

@@ -24,11 +24,14 @@ class KernelCode:
         The kernel as C++ names it: ``"softmax_rows<__half, 4>"``.
     name : str
         What progress and summaries call it, the family for example.
+    arch : str
+        What a variant is compiled for, ``"sm_90a"``; "" for what all other kernels are.
     """
 
     source: str = field(repr=False)
     entry: str
     name: str
+    arch: str = ""
 
 
 @dataclass(frozen=True, eq=False)

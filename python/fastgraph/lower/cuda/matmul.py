@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from fastgraph.lower.cuda.tiles import (
     ROWS,
     SIMT,
     TF32,
+    WGMMA,
     Shape,
+    WgmmaTile,
     choose,
     choose_rows,
     enough,
@@ -44,6 +46,7 @@ HEADERS = {
     "matmul_mma": ("tiles.cuh",),
     "matmul_simt": ("float_tiles.cuh",),
     "matmul_tf32": ("float_tiles.cuh",),
+    "matmul_wgmma": ("tiles.cuh", "wgmma.cuh"),
 }
 
 
@@ -253,6 +256,7 @@ def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
         4 * warps * rows * tile.columns,
         k_part,
         target,
+        splits,
     )
 
 
@@ -266,7 +270,12 @@ def in_tiles(
     begin = ""
     words: tuple[object, ...]
     if product.dtype != "f32":
-        kernel, (tile, k_part, splits) = "matmul_mma", choose(MMA, shape, *limits)
+        tiles = MMA
+        if target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k:
+            tiles = (*WGMMA, *MMA)
+        kernel, (tile, k_part, splits) = "matmul_mma", choose(tiles, shape, *limits)
+        if isinstance(tile, WgmmaTile):
+            return by_warp_groups(product, tile, k_part, splits, layout, target)
         words, begin = tile[:6], f"{product.dtype}, "
     else:
         # Between one element and four nothing is gained.
@@ -286,6 +295,30 @@ def in_tiles(
         tile.shared_bytes,
         k_part,
         target,
+        splits,
+    )
+
+
+def by_warp_groups(
+    product: Product, tile: WgmmaTile, k_part: int, splits: int, layout: str, target: Target
+) -> list[CudaCall | Alias]:
+    """Tiles for the warp groups of sm_90a: as many blocks as there is room for do all of them."""
+    shape = product.shape
+    places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
+    # Eight elements of a row are moved at once.
+    extras = product.operands[2:]
+    wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in extras)
+    return launched(
+        replace(product, wide=wide) if splits == 1 else product,
+        "matmul_wgmma",
+        f"{product.dtype}, {', '.join(map(str, tile[:5]))}, {layout}",
+        (min(places * splits, target.multiprocessors * tile.blocks), 1, 1),
+        tile.threads,
+        tile.layout_bytes(product.w_transposed),
+        k_part,
+        target,
+        splits,
+        arch="sm_90a",
     )
 
 
@@ -298,9 +331,11 @@ def launched(
     shared_bytes: int,
     k_part: int,
     target: Target,
+    splits: int,
+    arch: str = "",
 ) -> list[CudaCall | Alias]:
-    """Return the launch, and a second one where K is cut: ``grid[1]`` parts of `k_part`."""
-    shape, splits = product.shape, grid[1]
+    """Return the launch, and a second one where K is cut into `splits` parts of `k_part`."""
+    shape = product.shape
     count = shape.matrices * shape.m * shape.n
     partial = Temp(4 * splits * count, "parts of K") if splits > 1 else None
     # In parts nothing of the end is done, so that one kernel serves all ends.
@@ -310,6 +345,7 @@ def launched(
             text(*HEADERS.get(kernel, ()), kernel),
             f"{kernel}<{template}, {flag(partial is not None)}, {end}>",
             "matmul",
+            arch,
         ),
         (partial or product.y,),
         product.operands[:2] if partial else product.operands,

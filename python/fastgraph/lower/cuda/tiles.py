@@ -25,6 +25,7 @@ __all__ = [
     "ROWS",
     "SIMT",
     "TF32",
+    "WGMMA",
     "Choice",
     "FlashTile",
     "MmaTile",
@@ -32,6 +33,7 @@ __all__ = [
     "RowsTile",
     "Shape",
     "SimtTile",
+    "WgmmaTile",
     "choose",
     "choose_rows",
     "enough",
@@ -116,6 +118,38 @@ class SimtTile(NamedTuple):
         return max(self.stages * (self.bm + self.bn) * (self.bk + 4), self.bm * (self.bn + 4)) * 4
 
 
+class WgmmaTile(NamedTuple):
+    """A tile of matmul_wgmma.cu: block, warp groups that multiply, tiles under way, its speed.
+
+    A step along K is 64. `blocks` fit on a multiprocessor, which then does `flops_per_ns`.
+    """
+
+    bm: int
+    bn: int
+    groups: int
+    stages: int
+    blocks: int
+    flops_per_ns: float
+    step_ns: float
+
+    bk = 64
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, with those that bring operands."""
+        return 128 * (self.groups + 1)
+
+    def layout_bytes(self, w_transposed: bool) -> int:
+        """Dynamic shared memory: operands, w's across K in panels of 64 columns, and barriers."""
+        columns = self.bn if w_transposed else -(-self.bn // 64) * 64
+        return self.stages * ((self.bm + columns) * 128 + 16)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The same for either layout."""
+        return self.layout_bytes(w_transposed=False)
+
+
 MMA = (
     MmaTile(128, 256, 32, 2, 4, 4, 1, 4600.0, 340.0),
     MmaTile(256, 128, 32, 4, 2, 4, 1, 4600.0, 340.0),
@@ -128,6 +162,7 @@ MMA = (
     MmaTile(32, 32, 64, 2, 2, 5, 5, 1400.0, 180.0),
     MmaTile(16, 64, 128, 1, 4, 4, 3, 1100.0, 260.0),
 )
+WGMMA: tuple[WgmmaTile, ...] = ()
 TF32 = (
     MmaTile(128, 128, 32, 2, 2, 3, 2, 2000.0, 400.0, 4),
     MmaTile(64, 128, 32, 2, 2, 3, 2, 1800.0, 320.0, 4),
@@ -259,14 +294,14 @@ def choose_rows(tile: RowsTile, shape: Shape, multiprocessors: int) -> RowsChoic
 class Choice(NamedTuple):
     """A tile, the length of each part of K, and how many parts there are."""
 
-    tile: MmaTile | SimtTile
+    tile: MmaTile | SimtTile | WgmmaTile
     k_part: int
     splits: int
 
 
 @functools.lru_cache(maxsize=4096)
 def choose(
-    tiles: tuple[MmaTile, ...] | tuple[SimtTile, ...],
+    tiles: tuple[MmaTile | WgmmaTile, ...] | tuple[SimtTile, ...],
     shape: Shape,
     multiprocessors: int,
     max_shared_bytes: int,
@@ -292,7 +327,9 @@ def choose(
     return best
 
 
-def busiest_ns(tile: MmaTile | SimtTile, blocks: int, steps: int, multiprocessors: int) -> float:
+def busiest_ns(
+    tile: MmaTile | SimtTile | WgmmaTile, blocks: int, steps: int, multiprocessors: int
+) -> float:
     """How long the multiprocessor with most blocks takes, each of so many steps along K."""
     most = -(-blocks // multiprocessors)
     rounds = -(-most // tile.blocks)
