@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastgraph.errors import GraphError
 from fastgraph.ir import ops
 from fastgraph.lower.cuda import attention, matmul, tiles
 from fastgraph.lower.cuda.text import source
@@ -100,11 +101,33 @@ def test_families_compile(arch: str) -> None:
             assert found.image
 
 
+def variants() -> list[tuple[str, str, str]]:
+    """One kernel of each family that is for certain targets alone, and these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matmul, "WGMMA", (tiles.WgmmaTile(64, 64, 1, 3, 2, 1000.0, 100.0),))
+        patch.setattr(matmul, "MMA", ())
+        tiles.choose.cache_clear()
+        shapes = ((64, 128), (128, 40), (40,))
+        calls = family(lambda x, w, b: x @ w + b, *shapes, dtype="f2")("sm_90").calls
+    tiles.choose.cache_clear()
+    return [(call.code.source, call.code.entry, call.code.arch) for call in calls]
+
+
+def test_variants_compile_for_the_targets_they_name() -> None:
+    compile_source = importlib.import_module("fastgraph.device.cuda.compile").compile_source
+    for source_text, entry, arch in variants():
+        assert arch == "sm_90a"
+        assert compile_source(source_text, entry, arch).image
+        # What is lowered for others has none of them.
+        with pytest.raises(GraphError, match="wgmma"):
+            compile_source(source_text, entry, "sm_90")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_tile_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     compile_source = importlib.import_module("fastgraph.device.cuda.compile").compile_source
-    texts = set()
+    texts: set[tuple[str, str, str]] = set()
 
     def add(
         module: Any, name: str, table: object, build: Callable[..., object], dtype: str,
@@ -115,7 +138,7 @@ def test_every_tile_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> N
             target = replace(SMALL, tf32=tf32)
             arrays = tuple(np.zeros(shape, dtype) for shape in shapes)
             for call in Case("compiled", build, arrays, target).calls:
-                texts.add((call.code.source, call.code.entry))
+                texts.add((call.code.source, call.code.entry, call.code.arch or "sm_90"))
 
     for name, dtype in (("MMA", "f2"), ("SIMT", "f4"), ("TF32", "f4")):
         for tile in getattr(tiles, name):
@@ -123,11 +146,15 @@ def test_every_tile_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> N
                 matmul, name, (tile,), lambda x, w: ops.relu(x @ w), dtype, (64, 128), (128, 64),
                 tf32=name == "TF32",
             )  # fmt: skip
+    monkeypatch.setattr(matmul, "MMA", ())
+    for tile in tiles.WGMMA:
+        for build in (lambda x, w: ops.gelu(x @ w), lambda x, w: x @ ops.transpose(w)):
+            add(matmul, "WGMMA", (tile,), build, "f2", (128, 128), (128, 128))
     for limit, choices in tiles.FLASH.items():
         for tile in choices:
             table = {**tiles.FLASH, limit: (tile,)}
             add(attention, "FLASH", table, ops.attention, "f2", *[(8, 1, 64, limit)] * 3)
     assert len(texts) >= 30
     with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda text: compile_source(*text, "sm_90"), sorted(texts)):
+        for found in pool.map(lambda text: compile_source(*text), sorted(texts)):
             assert found.image

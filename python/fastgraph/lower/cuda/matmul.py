@@ -23,6 +23,7 @@ from fastgraph.lower.cuda.tiles import (
     SIMT,
     TF32,
     WGMMA,
+    MmaTile,
     Shape,
     WgmmaTile,
     choose,
@@ -270,7 +271,7 @@ def in_tiles(
     begin = ""
     words: tuple[object, ...]
     if product.dtype != "f32":
-        tiles = MMA
+        tiles: tuple[MmaTile | WgmmaTile, ...] = MMA
         if target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k:
             tiles = (*WGMMA, *MMA)
         kernel, (tile, k_part, splits) = "matmul_mma", choose(tiles, shape, *limits)

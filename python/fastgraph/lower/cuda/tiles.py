@@ -121,7 +121,7 @@ class SimtTile(NamedTuple):
 class WgmmaTile(NamedTuple):
     """A tile of matmul_wgmma.cu: block, warp groups that multiply, tiles under way, its speed.
 
-    A step along K is 64. `blocks` fit on a multiprocessor, which then does `flops_per_ns`.
+    `blocks` fit on a multiprocessor, which then does `flops_per_ns`.
     """
 
     bm: int
@@ -132,7 +132,10 @@ class WgmmaTile(NamedTuple):
     flops_per_ns: float
     step_ns: float
 
-    bk = 64
+    @property
+    def bk(self) -> int:
+        """The step along K: rows of 128 bytes."""
+        return 64
 
     @property
     def threads(self) -> int:
