@@ -312,7 +312,7 @@ def by_warp_groups(
     return launched(
         replace(product, wide=wide) if splits == 1 else product,
         "matmul_wgmma",
-        f"{product.dtype}, {', '.join(map(str, tile[:5]))}, {layout}",
+        f"{product.dtype}, {', '.join(map(str, tile[:5]))}, {flag(tile.apart)}, {layout}",
         (min(places * splits, target.multiprocessors * tile.blocks), 1, 1),
         tile.threads,
         tile.layout_bytes(product.w_transposed),

@@ -121,7 +121,8 @@ class SimtTile(NamedTuple):
 class WgmmaTile(NamedTuple):
     """A tile of matmul_wgmma.cu: block, warp groups that multiply, tiles under way, its speed.
 
-    `blocks` fit on a multiprocessor, which then does `flops_per_ns`.
+    The groups share a tile or, `apart`, each does others. `blocks` fit on a multiprocessor, which
+    then does `flops_per_ns`.
     """
 
     bm: int
@@ -129,6 +130,7 @@ class WgmmaTile(NamedTuple):
     groups: int
     stages: int
     blocks: int
+    apart: bool
     flops_per_ns: float
     step_ns: float
 

@@ -2,10 +2,11 @@
 //
 // A block is GROUPS warp groups that multiply and, before them, one that brings tiles of 64 elements
 // along K to shared memory, STAGES of them under way. It computes BM x BN of y at a time, a group
-// BM / GROUPS rows of that, and goes on with the tile that lies a grid further: the next tile's
-// operands come while the last one's sums are written. BLOCKS fit on a multiprocessor. XT: x lies as
-// [K, M]. WT: w lies as [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each
-// part's sums go to `partial`, for matmul_combine.
+// BM / GROUPS rows of that or, APART, all of every GROUPS-th tile; and it goes on with the tile that
+// lies a grid further: the next tile's operands come, and are multiplied if groups are apart, while
+// the last one's sums are written. BLOCKS fit on a multiprocessor. XT: x lies as [K, M]. WT: w lies as
+// [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each part's sums go to
+// `partial`, for matmul_combine.
 
 // Keeps the compiler from working out many addresses at once, for which there are no registers.
 template <class T>
@@ -82,6 +83,11 @@ struct Turn {
   u32 parity;
   FG_DEVICE void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  FG_DEVICE void skip(int steps) {
+    stage += steps;
+    parity ^= stage / STAGES & 1;
+    stage %= STAGES;
   }
 };
 
@@ -230,15 +236,15 @@ struct Registers {
   static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
 };
 
-template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool XT, bool WT,
+template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool APART, bool XT, bool WT,
           bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     matmul_wgmma(T *y, const T *x, const T *w, const T *bias, const T *residual, f32 *partial,
                  i32 m, i32 n, i32 k, i32 k_part, i64 matrices, i32 w_constant, i32 wide,
                  const __grid_constant__ Batch batch) {
-  constexpr int HIGH = BM / GROUPS / 64;
+  constexpr int SHARING = APART ? 1 : GROUPS, HIGH = BM / SHARING / 64;
   constexpr int X_TILE = PANEL_BYTES<BM, XT>, STAGE = X_TILE + PANEL_BYTES<BN, !WT>;
-  static_assert(BM == GROUPS * HIGH * 64 && BN % 16 == 0, "whole products");
+  static_assert(BM == SHARING * HIGH * 64 && BN % 16 == 0, "whole products");
   typedef Registers<GROUPS, BLOCKS> Budget;
   FG_DYNAMIC_SHARED(shared);
   u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES;
@@ -248,7 +254,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       barrier_init(full + i, 128);
-      barrier_init(empty + i, GROUPS * 4);
+      barrier_init(empty + i, SHARING * 4);
     }
     barrier_init_done();
   }
@@ -301,15 +307,25 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   set_registers<Budget::MULTIPLY, true>();
   fg_wait();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int part = APART ? 0 : group - 1;
+  int next = 1;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const Work work = find_work<BM, BN>(item, m, n, k, k_part, splits);
     const int steps = (work.depth + 63) / 64;
+    if constexpr (APART) {
+      const bool mine = next == group;
+      next = next == GROUPS ? 1 : next + 1;
+      if (!mine) {
+        turn.skip(steps);
+        continue;
+      }
+    }
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;
     for (int step = 0; step < steps; step++) {
       barrier_wait(full + turn.stage, turn.parity);
       fence_async();
-      const u64 a = describe_panel(shared + turn.stage * STAGE + (group - 1) * HIGH * 8192);
+      const u64 a = describe_panel(shared + turn.stage * STAGE + part * HIGH * 8192);
       const u64 b = describe_panel(shared + turn.stage * STAGE + X_TILE);
       wgmma_fence();
 #pragma unroll
@@ -329,7 +345,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
 #pragma unroll
     for (int i = 0; i < HIGH; i++) hold(sums[i]);
     if (lane == 0) barrier_arrive(empty + before);
-    const int row = work.m0 + (group - 1) * HIGH * 64 + warp * 16 + lane / 4;
+    const int row = work.m0 + part * HIGH * 64 + warp * 16 + lane / 4;
     const i64 first = (i64)work.matrix * m * n;
     if constexpr (PARTIAL)
       put_partial<BN, HIGH>(partial + (i64)work.part * matrices * m * n, sums, row, work.n0, m, n,
