@@ -147,7 +147,7 @@ class WgmmaTile(NamedTuple):
     def layout_bytes(self, w_transposed: bool) -> int:
         """Dynamic shared memory: operands, w's across K in panels of 64 columns, and barriers."""
         columns = self.bn if w_transposed else -(-self.bn // 64) * 64
-        return self.stages * ((self.bm + columns) * 128 + 16)
+        return self.stages * ((self.bm + columns) * 128 + 16) + 8 * self.groups
 
     @property
     def shared_bytes(self) -> int:

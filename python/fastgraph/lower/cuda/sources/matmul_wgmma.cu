@@ -247,7 +247,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   static_assert(BM == SHARING * HIGH * 64 && BN % 16 == 0, "whole products");
   typedef Registers<GROUPS, BLOCKS> Budget;
   FG_DYNAMIC_SHARED(shared);
-  u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES;
+  u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES, *order = empty + STAGES;
 
   const int splits = k_part < k ? (k + k_part - 1) / k_part : 1;
   const int items = (int)matrices * ((m + BM - 1) / BM) * ((n + BN - 1) / BN) * splits;
@@ -256,6 +256,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
       barrier_init(full + i, 128);
       barrier_init(empty + i, SHARING * 4);
     }
+    for (int i = 0; i < GROUPS; i++) barrier_init(order + i, 4);
     barrier_init_done();
   }
   fg_trigger();
@@ -308,17 +309,21 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   fg_wait();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int part = APART ? 0 : group - 1;
-  int next = 1;
+  int next = 0;
+  // Groups that are apart multiply in turns: a barrier's parity tells one phase from the next alone,
+  // so nobody waits for operands before all that come earlier have come. The first goes on at once.
+  u32 order_parity = group == 1;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const Work work = find_work<BM, BN>(item, m, n, k, k_part, splits);
     const int steps = (work.depth + 63) / 64;
     if constexpr (APART) {
-      const bool mine = next == group;
       next = next == GROUPS ? 1 : next + 1;
-      if (!mine) {
+      if (next != group) {
         turn.skip(steps);
         continue;
       }
+      barrier_wait(order + group - 1, order_parity);
+      order_parity ^= 1;
     }
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;
@@ -341,6 +346,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
       before = turn.stage;
       turn.next();
     }
+    if (APART && lane == 0) barrier_arrive(order + group % GROUPS);
     wgmma_wait<0>();
 #pragma unroll
     for (int i = 0; i < HIGH; i++) hold(sums[i]);
