@@ -267,14 +267,28 @@ FG_DEVICE f32 op_tanh_half(f32 x) {
 FG_DEVICE f32 op_gelu_tanh_half(f32 x) {
   return quick_quotient(x, 1.0f + op_exp_half(-1.59576912f * (x + 0.044715f * x * x * x)));
 }
-// By Abramowitz and Stegun's 7.1.26 for what erf lacks to 1.
+FG_DEVICE f32 quick_exp2(f32 x) {
+#ifdef FG_HOST
+  return exp2f(x);
+#else
+  f32 y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+// The share of x that is lost, half of erfc(|x| / sqrt(2)), is a power of two whose exponent a
+// polynomial gives, fitted for 0 to 6: relative to the result the error is below 4e-6.
 FG_DEVICE f32 op_gelu_half(f32 x) {
-  const f32 z = fabsf(x) * 0.70710678f, t = quick_quotient(1.0f, 1.0f + 0.3275911f * z);
-  const f32 poly =
-      t * (0.254829592f +
-           t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-  const f32 lack = poly * exp2f(z * z * -1.44269504f);
-  return 0.5f * x * (x < 0.0f ? lack : 2.0f - lack);
+  const f32 z = fabsf(x);
+  const f32 exponent =
+      -0.99999696f +
+      z * (-1.1512085f +
+           z * (-0.45863712f +
+                z * (-0.053705342f +
+                     z * (0.0083334064f +
+                          z * (-0.00087034522f + z * (5.1461273e-05f + z * -1.1720650e-06f))))));
+  const f32 lost = quick_exp2(exponent);
+  return x * (x < 0.0f ? lost : 1.0f - lost);
 }
 template <class T>
 FG_DEVICE bool op_isnan(T x) {
