@@ -51,8 +51,17 @@ def ways(case: Product | Attention) -> list[Way]:
         ]
     if case.m <= matmul.MAX_ROWS:
         return _of_few_rows(case, matmul)
-    table = "SIMT" if case.dtype == "float32" else "MMA"
-    return [Way(str(tuple(tile)[:-2]), matmul, {table: (tile,)}) for tile in getattr(matmul, table)]
+    if case.dtype == "float32":
+        return [Way(str(tuple(tile)[:-2]), matmul, {"SIMT": (tile,)}) for tile in matmul.SIMT]
+    found = [
+        Way(str(tuple(tile)[:-3]), matmul, {"MMA": (tile,), "WGMMA": ()}) for tile in matmul.MMA
+    ]
+    if case.k % 8 == case.n % 8 == 0:
+        found += [
+            Way(f"groups {tuple(tile)[:-2]}", matmul, {"MMA": (), "WGMMA": (tile,)})
+            for tile in matmul.WGMMA
+        ]
+    return found
 
 
 def _of_few_rows(case: Product, matmul: Any) -> list[Way]:

@@ -44,8 +44,10 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Adding parts up: the second launch, and bytes per ns in and out of the second-level cache.
 COMBINE_NS = 1200.0
 COMBINE_BYTES_PER_NS = 2500.0
-# What a block costs before its first and after its last step.
+# What a block costs before its first and after its last step; how much later than others' the
+# blocks of warp groups begin, which have barriers to make.
 BLOCK_NS = 1200.0
+GROUPS_NS = 1500.0
 
 
 class Shape(NamedTuple):
@@ -156,18 +158,28 @@ class WgmmaTile(NamedTuple):
 
 
 MMA = (
-    MmaTile(128, 256, 32, 2, 4, 4, 1, 4600.0, 340.0),
-    MmaTile(256, 128, 32, 4, 2, 4, 1, 4600.0, 340.0),
-    MmaTile(128, 128, 32, 2, 2, 4, 2, 4200.0, 260.0),
-    MmaTile(128, 64, 64, 2, 2, 3, 3, 3600.0, 320.0),
-    MmaTile(64, 128, 64, 2, 2, 3, 3, 3600.0, 320.0),
-    MmaTile(64, 64, 64, 2, 2, 4, 3, 2900.0, 240.0),
-    MmaTile(32, 64, 64, 2, 2, 4, 4, 2000.0, 200.0),
-    MmaTile(64, 32, 64, 2, 2, 4, 4, 2000.0, 200.0),
-    MmaTile(32, 32, 64, 2, 2, 5, 5, 1400.0, 180.0),
-    MmaTile(16, 64, 128, 1, 4, 4, 3, 1100.0, 260.0),
+    MmaTile(128, 256, 32, 2, 4, 4, 1, 2350.0, 900.0),
+    MmaTile(256, 128, 32, 4, 2, 4, 1, 2350.0, 900.0),
+    MmaTile(128, 128, 32, 2, 2, 4, 2, 2200.0, 740.0),
+    MmaTile(128, 64, 64, 2, 2, 3, 3, 1800.0, 1200.0),
+    MmaTile(64, 128, 64, 2, 2, 3, 3, 1800.0, 1200.0),
+    MmaTile(64, 64, 64, 2, 2, 4, 3, 1500.0, 650.0),
+    MmaTile(32, 64, 64, 2, 2, 4, 4, 860.0, 330.0),
+    MmaTile(64, 32, 64, 2, 2, 4, 4, 860.0, 330.0),
+    MmaTile(32, 32, 64, 2, 2, 5, 5, 600.0, 250.0),
+    MmaTile(16, 64, 128, 1, 4, 4, 3, 480.0, 430.0),
 )
-WGMMA: tuple[WgmmaTile, ...] = ()
+WGMMA = (
+    WgmmaTile(128, 128, 1, 3, 2, False, 4700.0, 650.0),
+    WgmmaTile(256, 128, 2, 4, 1, False, 4700.0, 800.0),
+    WgmmaTile(128, 256, 2, 4, 1, False, 4600.0, 800.0),
+    WgmmaTile(128, 144, 1, 3, 2, False, 4700.0, 700.0),
+    WgmmaTile(192, 192, 3, 4, 1, False, 4700.0, 900.0),
+    WgmmaTile(128, 128, 2, 6, 1, False, 4600.0, 400.0),
+    WgmmaTile(128, 96, 1, 4, 2, False, 4400.0, 580.0),
+    WgmmaTile(128, 96, 2, 7, 1, False, 4400.0, 360.0),
+    WgmmaTile(64, 64, 1, 4, 3, False, 3400.0, 280.0),
+)
 TF32 = (
     MmaTile(128, 128, 32, 2, 2, 3, 2, 2000.0, 400.0, 4),
     MmaTile(64, 128, 32, 2, 2, 3, 2, 1800.0, 320.0, 4),
@@ -337,6 +349,9 @@ def busiest_ns(
 ) -> float:
     """How long the multiprocessor with most blocks takes, each of so many steps along K."""
     most = -(-blocks // multiprocessors)
-    rounds = -(-most // tile.blocks)
+    at_once, start = tile.blocks, 0.0
+    if isinstance(tile, WgmmaTile):
+        at_once, start = tile.blocks * (tile.groups if tile.apart else 1), GROUPS_NS
+    rounds = -(-most // at_once)
     arithmetic = most * steps * 2 * tile.bm * tile.bn * tile.bk / tile.flops_per_ns
-    return rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
+    return start + rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
