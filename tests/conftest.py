@@ -169,6 +169,45 @@ def compile_all() -> Iterator[Callable[..., Any] | None]:
     batch.compile_all = real
 
 
+@pytest.fixture(scope="session", autouse=True)
+def real_locate() -> Iterator[Callable[[], Any] | None]:
+    """The real cuBLASLt, where it is installed, finds no GPU on the fake driver; what looks for it.
+
+    So on that driver nothing is found.
+    """
+    if FAKE is None:
+        yield None
+        return
+    module = importlib.import_module("fastgraph.device.cuda.cublas")
+    real, module.locate = module.locate, lambda: None
+    yield real
+    module.locate = real
+
+
+@pytest.fixture
+def cublas(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """cuBLASLt for every product that it can do; on the fake driver one of the host, which counts.
+
+    On a GPU it is None, and the test is left out where the library is not installed.
+    """
+    module = importlib.import_module("fastgraph.device.cuda.cublas")
+    backend = importlib.import_module("fastgraph.device.cuda.backend").open_device(0)
+    lowering = importlib.import_module("fastgraph.lower.cuda.library")
+    monkeypatch.setattr(lowering, "library_ns", lambda *shape: 0.0)
+    if FAKE is None:
+        if module.library() is None:
+            pytest.skip("cuBLASLt is not installed")
+        yield None
+        return
+    found = importlib.import_module("tests.fake_cublas").load()
+    found.reset()
+    monkeypatch.setattr(module, "locate", lambda: (found.handle, str(found.path)))
+    monkeypatch.setattr(module, "_known", [])
+    monkeypatch.setattr(backend, "blas", module.DeviceBlas(backend.gpu))
+    yield found
+    found.reset()
+
+
 def growth(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """Counters that are higher than before, each with by how much."""
     return {

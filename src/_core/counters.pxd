@@ -14,6 +14,7 @@ cdef enum Counted:
     MODULES
     DEVICE_BYTES
     PINNED_BYTES
+    PRODUCTS
     COUNTED
 
 cdef int counters_add(Counted what, int64_t amount) except -1

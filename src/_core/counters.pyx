@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 cdef int64_t _live[<int> COUNTED]
 cdef tuple _NAMES = (
     "blocks", "block_bytes", "buffers", "programs", "executables", "engines", "streams", "events",
-    "modules", "device_bytes", "pinned_bytes")
+    "modules", "device_bytes", "pinned_bytes", "products")
 
 
 cdef int counters_add(Counted what, int64_t amount) except -1:
@@ -21,7 +21,8 @@ def snapshot():
     -------
     dict of str to int
         ``blocks``, ``block_bytes``, ``buffers``, ``programs``, ``executables``, ``engines``; of
-        GPUs ``streams``, ``events``, ``modules``, ``device_bytes``, ``pinned_bytes``.
+        GPUs ``streams``, ``events``, ``modules``, ``device_bytes``, ``pinned_bytes``, and
+        ``products`` that a library of theirs is to do.
 
     Examples
     --------

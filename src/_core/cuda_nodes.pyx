@@ -287,7 +287,8 @@ cdef int find_foreign(Maker self, Shadow shadow, object call) except -1:
     shadow.addresses = tuple(
         [address(self, &shadow.sites[i]) for i in range(shadow.sites.size())])
     made = self.known.get(id(call))
-    shadow.owner = made.get(shadow.addresses) if made else None if self.again else call
+    shadow.owner = (made.get(shadow.addresses) if made else
+                    None if self.again or not call.handle else call)
     if shadow.owner is None:
         if call.again is None:
             raise UnsupportedError(

@@ -453,7 +453,7 @@ cdef int do_node(CudaRunner self, RecordNode node, dict values) except -1:
     for operand in node.operands:
         addresses.append(graph.places.at[<size_t> operand.memory].base
                          + <uintptr_t> operand.offset)
-    cuda_work.launch(self.on, eager(node, values), addresses)
+    cuda_work.perform(self.on, node, addresses, values)
     return 0
 
 
@@ -468,17 +468,6 @@ cdef bint holds(CudaRunner self, Operand operand) except *:
     block, offset = self.graph.places.blocks[operand.memory]
     where = f"cuda:{self.device.ordinal}"
     return bool(view(block, offset + operand.offset, (), "uint32", where).numpy()[()])
-
-
-cdef object eager(RecordNode node, dict values):
-    """The launch of a node by itself, with the values of scalars."""
-    cdef list arguments = []
-    for argument in node.call.arguments:
-        if argument[0] == "scalar":
-            operand = node.operands[argument[1]]
-            argument = ("value", values[operand.memory, operand.offset])
-        arguments.append(argument)
-    return node.call._replace(arguments=tuple(arguments), programmatic=False)
 
 
 # ---- parameters

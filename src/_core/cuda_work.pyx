@@ -12,8 +12,10 @@ from fastgraph._core.buffer cimport Buffer
 from fastgraph._core.device_memory cimport Slot, Staging, Staging_sent, Staging_take, memory_context
 from fastgraph._core.driver cimport (
     copy_async, copy_batch, copy_spec, launch_async, launch_spec, set_async, set_spec)
+from fastgraph._core.record cimport Operand, RecordNode
 from fastgraph._core.stream cimport Stream, Stream_follow, Stream_mark, Stream_precede
 
+from fastgraph._core.record import Foreign
 from fastgraph.errors import InputError
 
 cnp.import_array()
@@ -118,6 +120,35 @@ def launch(Stream stream not None, call not None, list addresses not None):
     spec.args = args.data()
     launch_async(stream.device.context, &spec, stream.handle)
     Stream_mark(stream)
+
+
+def perform(Stream stream not None, RecordNode node not None, list addresses not None,
+            dict values not None):
+    """Enqueue the work of a node by itself, behind all that is on the stream.
+
+    Parameters
+    ----------
+    stream : Stream
+    node : RecordNode
+        With a `Launch`, or a `Foreign` that says how.
+    addresses : list of int
+        Of its operands.
+    values : dict of (int, int) to bytes
+        Of scalars, by memory and offset.
+    """
+    cdef Operand operand
+    call = node.call
+    if isinstance(call, Foreign):
+        call.enqueue(stream, tuple(addresses))
+        Stream_mark(stream)
+        return
+    arguments = []
+    for argument in call.arguments:
+        if argument[0] == "scalar":
+            operand = node.operands[argument[1]]
+            argument = ("value", values[operand.memory, operand.offset])
+        arguments.append(argument)
+    launch(stream, call._replace(arguments=tuple(arguments), programmatic=False), addresses)
 
 
 def upload(Stream stream not None, Staging staging not None, list pieces not None):

@@ -13,7 +13,7 @@ cdef extern from "driver_scope.hpp" namespace "fastgraph" nogil:
         uintptr_t before
         void (*restore)(uintptr_t context) noexcept
 
-# ---- for `driver` alone; `what` tells what was done, like "making a stream"
+# ---- for `driver*` and `blas` alone; `what` tells what was done, like "making a stream"
 cdef int refuse(int result, uintptr_t context, const char *what) except -1 nogil
 cdef inline int check(int result, uintptr_t context, const char *what) except -1 nogil:
     return refuse(result, context, what) if result != 0 else 0

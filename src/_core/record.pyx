@@ -162,12 +162,20 @@ class Foreign(NamedTuple):
     """A driver graph that others made: ``handle``, and what keeps it alive.
 
     ``again`` is called with the addresses of the node's operands, as a tuple, and makes the same
-    work anew for those, as a `Foreign`; without it the node cannot be bound a second time.
+    work anew for those, as a `Foreign`; without it the node cannot be bound a second time. Where
+    ``handle`` is 0 there is no graph before the node is bound. ``enqueue(stream, addresses)`` does
+    the work outside of graphs, where that is known.
     """
 
     handle: int
     owner: object
     again: object = None
+    enqueue: object = None
+
+    @property
+    def arguments(self):
+        """Tuple: nothing; it takes addresses alone."""
+        return ()
 
 
 KINDS = frozenset(

@@ -12,7 +12,7 @@ import fastgraph as fg
 from fastgraph._core import counters
 
 EVERYWHERE = ["blocks", "block_bytes", "buffers", "programs", "executables", "engines"]
-ON_GPUS = ["streams", "events", "modules", "device_bytes", "pinned_bytes"]
+ON_GPUS = ["streams", "events", "modules", "device_bytes", "pinned_bytes", "products"]
 
 
 def test_names():

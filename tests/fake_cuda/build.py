@@ -12,7 +12,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-__all__ = ["build", "build_kernels", "header_directory"]
+__all__ = ["build", "build_kernels", "cache_folder", "digest", "header_directory"]
 
 HERE = Path(__file__).resolve().parent
 SONAME = "libcuda.so.1"
@@ -31,12 +31,24 @@ def header_directory() -> Path:
     )
 
 
-def digest(sources: list[Path], compiler: str, include: Path) -> str:
+def digest(
+    sources: list[Path], compiler: str, include: Path, flags: tuple[str, ...] = FLAGS
+) -> str:
     """A name for what would be built."""
-    text = hashlib.sha256(repr((FLAGS, compiler, str(include))).encode())
+    text = hashlib.sha256(repr((flags, compiler, str(include))).encode())
     for source in sources:
         text.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return text.hexdigest()[:16]
+
+
+def cache_folder(cache: Path | None = None) -> Path:
+    """Where built libraries are kept: `cache`, or a folder of this user's."""
+    if cache is None:
+        cache = Path(tempfile.gettempdir()) / f"fastgraph-fake-cuda-{os.getuid()}"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if cache.stat().st_uid != os.getuid():
+        raise PermissionError(f"{cache} belongs to somebody else")
+    return cache
 
 
 def build(cache: Path | None = None) -> Path:
@@ -51,11 +63,7 @@ def build(cache: Path | None = None) -> Path:
     headers = sorted(HERE.glob("*.h"))
     sources = sorted(HERE.glob("*.cpp"))
     script = HERE / "exports.map"
-    if cache is None:
-        cache = Path(tempfile.gettempdir()) / f"fastgraph-fake-cuda-{os.getuid()}"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if cache.stat().st_uid != os.getuid():
-        raise PermissionError(f"{cache} belongs to somebody else")
+    cache = cache_folder(cache)
     folder = cache / digest([*headers, *sources, script], compiler, include)
     library = folder / SONAME
     if library.is_file():

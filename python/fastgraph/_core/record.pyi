@@ -94,6 +94,9 @@ class Foreign(NamedTuple):
     handle: int
     owner: object
     again: Callable[[tuple[int, ...]], Foreign] | None = None
+    enqueue: Callable[[Any, tuple[int, ...]], None] | None = None
+    @property
+    def arguments(self) -> tuple[()]: ...
 
 def accesses_of(node: RecordNode) -> list[Operand]: ...
 def flat_nodes(nodes: Iterable[RecordNode]) -> list[RecordNode]: ...

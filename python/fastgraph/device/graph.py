@@ -519,7 +519,7 @@ def _build(
             check_hazards(recorded.record, recorded.blocks)
     finally:
         builder._close()
-    if verify and any(isinstance(node.call, Foreign) for node in _all(recorded.record.nodes)):
+    if verify and any(_hides(node) for node in _all(recorded.record.nodes)):
         raise UnsupportedError(
             "verify: the graph holds work of another library, which would write to the same memory "
             "again, not to the copies"
@@ -547,6 +547,11 @@ def _all(nodes: Iterable[RecordNode]) -> Iterator[RecordNode]:
         yield node
         for body in node.bodies:
             yield from _all(body)
+
+
+def _hides(node: RecordNode) -> bool:
+    """Whether a node may touch other memory than that of its operands."""
+    return isinstance(node.call, Foreign) and node.call.handle != 0
 
 
 def _count(nodes: Iterable[RecordNode]) -> int:

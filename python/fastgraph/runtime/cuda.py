@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from fastgraph._core import buffer, cuda_reserve, cuda_work
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_runner import CudaRunner, cuda_runner
-from fastgraph._core.record import Launch, Record, RecordNode, flat_nodes
+from fastgraph._core.record import Launch, Record, flat_nodes
 from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
@@ -29,7 +30,6 @@ from fastgraph.lower.cuda.recorder import CudaRecorder, codes_of
 from fastgraph.lower.cuda.seam import (
     SCALAR_BYTES,
     count_pieces,
-    launch_of,
     move_code,
     with_pointers,
 )
@@ -98,7 +98,7 @@ class CudaSide(Side):
     def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
         """Refuse what cannot follow extents, which is named."""
         optimised = optimise(graph, fuse=options.fuse, pack=False)
-        recorder = CudaRecorder(self.target(options), _no_function)
+        recorder = CudaRecorder(self.target(replace(options, cublas=False)), _no_function)
         lower_calls(optimised.graph, optimised.is_set, recorder)
         raise UnsupportedError("active extents are not supported on cuda yet")
 
@@ -112,6 +112,7 @@ class CudaSide(Side):
             gpu.attribute("max_shared_memory_per_block_optin"),
             gpu.attribute("l2_cache_size"),
             options.tf32,
+            self.gpu.blas if options.cublas else None,
         )
 
     def as_stream(self, stream: Any) -> Any:
@@ -363,7 +364,7 @@ class CudaCode(Code):
         for number in nodes:
             node = setup.record.nodes[number]
             addresses = [blocks[op.memory].ptr + op.offset for op in node.operands]
-            cuda_work.launch(stream, _alone(node), addresses)
+            cuda_work.perform(stream, node, addresses, {})
         stream.synchronize()
         fault = int(np.asarray(buffer.view(word, 0, (), "uint64", gpu.device))[()])
         return fault - 1 if fault else None
@@ -458,11 +459,6 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // STAGING_ALIGNMENT) * STAGING_ALIGNMENT
 
 
-def _alone(node: RecordNode) -> Launch:
-    """The launch of a node that waits for all before it."""
-    return launch_of(node)._replace(programmatic=False)
-
-
 def _check_arguments(record: Record, gpu: CudaBackend) -> None:
     """Raise CompileError where a launch does not give what its kernel takes: the driver asks not.
 
@@ -470,9 +466,9 @@ def _check_arguments(record: Record, gpu: CudaBackend) -> None:
     """
     sizes: dict[int, list[int]] = {}
     for node in flat_nodes(record.nodes):
-        if node.bodies:
+        call = node.call
+        if not isinstance(call, Launch):
             continue
-        call = launch_of(node)
         handle = call.function.handle
         if handle not in sizes:
             sizes[handle] = [size for _, size in gpu.loader.parameter_sizes(handle)]

@@ -23,6 +23,9 @@ class CompileOptions:
     tf32 : bool, default False
         Whether products of float32 on cuda may be computed with ten bits of their operands'
         fractions, which is faster. The cpu computes them in float32 either way.
+    cublas : bool, default True
+        Whether large products on cuda may be left to cuBLASLt, where it is installed and expected
+        to be faster; `CompiledGraph.summary` names it where it does one.
 
     Examples
     --------
@@ -34,9 +37,10 @@ class CompileOptions:
     fuse: bool = True
     isa: str | None = None
     tf32: bool = False
+    cublas: bool = True
 
     def check(self) -> None:
         """Raise InputError where a field is of another type."""
-        for name in ("fuse", "tf32"):
+        for name in ("fuse", "tf32", "cublas"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} is {getattr(self, name)!r}; True or False is possible")

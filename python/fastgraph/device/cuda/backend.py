@@ -33,6 +33,7 @@ from fastgraph.device.backend import (
 from fastgraph.device.cuda.accepted import as_cuda_function
 from fastgraph.device.cuda.arguments import launch_arguments
 from fastgraph.device.cuda.capture import BuilderCapture
+from fastgraph.device.cuda.cublas import DeviceBlas
 from fastgraph.device.cuda.foreign_graph import as_foreign
 from fastgraph.device.cuda.function import CudaFunction, compile_function, load_function
 from fastgraph.device.cuda.helpers import Helpers
@@ -76,6 +77,7 @@ class CudaBackend(Backend):
         self.ordinal = ordinal
         self.device = f"cuda:{ordinal}"
         self.loader = DeviceLoader(self.gpu, self.device)
+        self.blas = DeviceBlas(self.gpu)
         self.capabilities = CAPABILITIES
         self._watched: WeakSet[CudaState] = WeakSet()
         if self.gpu.compute_capability >= (9, 0):

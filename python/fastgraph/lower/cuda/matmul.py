@@ -14,7 +14,9 @@ from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
-from fastgraph.lower.cuda.registry import Target, lowers
+from fastgraph.lower.cuda.library import by_library
+from fastgraph.lower.cuda.planned import Calls, LibraryCall
+from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.cuda.tiles import (
     MAX_ROWS,
@@ -23,12 +25,15 @@ from fastgraph.lower.cuda.tiles import (
     SIMT,
     TF32,
     WGMMA,
+    Choice,
     MmaTile,
     Shape,
     WgmmaTile,
     choose,
     choose_rows,
     enough,
+    expected_ns,
+    plain_ns,
 )
 from fastgraph.lower.strides import broadcast_strides, collapse
 
@@ -200,7 +205,7 @@ def describe(node: Node, target: Target) -> Product:
         operands=(*operands, *extras),
         bias=("in", 2) if has_bias else NOTHING,
         residual=("in", residual_at) if place else NOTHING,
-        wide=n % 4 == 0 and all(target.alignment(v) % min(step, 16) == 0 for v in extras),
+        wide=n % 4 == 0 and step <= WIDEST and all(target.alignment(v) % step == 0 for v in extras),
         inplace=((0, residual_at),) if alone else (),
     )
 
@@ -212,13 +217,14 @@ def aligned_bytes(value: Value, extent: int, target: Target) -> int:
 
 
 @lowers("fused_matmul")
-def lower_fused_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
+def lower_fused_matmul(node: Node, target: Target) -> Calls:
     """act(x @ w + bias [+ residual]) [+ residual]."""
     if 0 in node.outputs[0].shape:
         return []
     product = describe(node, target)
     if product.dtype not in ("f16", "bf16", "f32"):
-        return [plain(product)]
+        own_ns = plain_ns(product.shape, target.multiprocessors)
+        return in_library(product, own_ns, target) or [plain(product)]
     shape = product.shape
     x_bytes = aligned_bytes(
         product.operands[0], shape.m if product.x_transposed else shape.k, target
@@ -229,7 +235,19 @@ def lower_fused_matmul(node: Node, target: Target) -> list[CudaCall | Alias]:
     few = shape.m <= MAX_ROWS and shape.k and not product.x_transposed
     if few and (x_bytes, w_bytes) == (16, 16):
         return in_rows(product, target)
-    return in_tiles(product, x_bytes, w_bytes, target)
+    kernel, choice = cut(product, x_bytes, w_bytes, target)
+    own_ns = expected_ns(choice, shape, target.multiprocessors)
+    calls = in_library(product, own_ns, target)
+    return calls or in_tiles(product, kernel, choice, x_bytes, w_bytes, target)
+
+
+def in_library(product: Product, own_ns: float, target: Target) -> list[CudaCall | LibraryCall]:
+    """Return the call of a library and what ends it; nothing where a kernel takes `own_ns`."""
+    call = by_library(product, own_ns, target)
+    if call is None:
+        return []
+    sums = call.outs[0]
+    return [call, combine(product, sums, 1)] if isinstance(sums, Temp) else [call]
 
 
 def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
@@ -261,36 +279,38 @@ def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
     )
 
 
+def cut(product: Product, x_bytes: int, w_bytes: int, target: Target) -> tuple[str, Choice]:
+    """Return the kernel, its tile, and how K is cut where there are few tiles."""
+    shape, limits = product.shape, (target.multiprocessors, target.max_shared_bytes)
+    if product.dtype == "f32":
+        if target.tf32:
+            return "matmul_tf32", choose(TF32, shape, *limits)
+        return "matmul_simt", choose(SIMT, shape, *limits)
+    tiles: tuple[MmaTile | WgmmaTile, ...] = MMA
+    if target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k:
+        tiles = (*WGMMA, *MMA)
+    choice = choose(tiles, shape, *limits)
+    return "matmul_wgmma" if isinstance(choice.tile, WgmmaTile) else "matmul_mma", choice
+
+
 def in_tiles(
-    product: Product, x_bytes: int, w_bytes: int, target: Target
+    product: Product, kernel: str, choice: Choice, x_bytes: int, w_bytes: int, target: Target
 ) -> list[CudaCall | Alias]:
-    """Tiles whose operands are copied ahead; K is cut where there are few of them."""
-    shape = product.shape
+    """Tiles whose operands are copied ahead."""
+    shape, (tile, k_part, splits) = product.shape, choice
     layout = f"{flag(product.x_transposed)}, {flag(product.w_transposed)}"
-    limits = target.multiprocessors, target.max_shared_bytes
-    begin = ""
-    words: tuple[object, ...]
-    if product.dtype != "f32":
-        tiles: tuple[MmaTile | WgmmaTile, ...] = MMA
-        if target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k:
-            tiles = (*WGMMA, *MMA)
-        kernel, (tile, k_part, splits) = "matmul_mma", choose(tiles, shape, *limits)
-        if isinstance(tile, WgmmaTile):
-            return by_warp_groups(product, tile, k_part, splits, layout, target)
-        words, begin = tile[:6], f"{product.dtype}, "
-    else:
+    if isinstance(tile, WgmmaTile):
+        return by_warp_groups(product, tile, k_part, splits, layout, target)
+    words: tuple[object, ...] = tile[: 7 if kernel == "matmul_simt" else 6]
+    if product.dtype == "f32":
         # Between one element and four nothing is gained.
         x_bytes, w_bytes = (16 if found == 16 else 4 for found in (x_bytes, w_bytes))
-        if target.tf32:
-            kernel, (tile, k_part, splits) = "matmul_tf32", choose(TF32, shape, *limits)
-            words = tile[:6]
-        else:
-            kernel, (tile, k_part, splits) = "matmul_simt", choose(SIMT, shape, *limits)
-            words = tile[:7]
+    else:
+        words = (product.dtype, *words)
     return launched(
         product,
         kernel,
-        f"{begin}{', '.join(map(str, words))}, {layout}, {x_bytes}, {w_bytes}",
+        f"{', '.join(map(str, words))}, {layout}, {x_bytes}, {w_bytes}",
         (shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn), splits, 1),
         tile.threads,
         tile.shared_bytes,
@@ -403,7 +423,7 @@ def combine(product: Product, partial: Temp, splits: int) -> CudaCall:
         ),
         inplace=tuple((out, source - 1) for out, source in product.inplace),
         nbytes=nbytes,
-        label="fused_matmul, parts of K",
+        label="fused_matmul, parts of K" if splits > 1 else "fused_matmul, end",
         cost_ns=cost(0, nbytes),
     )
 

@@ -12,6 +12,7 @@ from fastgraph.ir.graph import Node
 from fastgraph.lower.cuda import LOWERINGS, Target
 from fastgraph.lower.cuda.call import KernelCode
 from fastgraph.lower.cuda.order import launch_edges
+from fastgraph.lower.cuda.planned import LibraryCall
 from fastgraph.lower.cuda.seam import close_seams, move_calls
 from fastgraph.lower.flow import Flow, walk
 from fastgraph.lower.recorder import NodeSpec, Recorder
@@ -94,6 +95,8 @@ class CudaRecorder(Recorder):
         """Return the launch."""
         if isinstance(call, UserCall):
             return call.spec
+        if isinstance(call, LibraryCall):
+            return NodeSpec(None, call=call.planned.foreign)
         extra = [Operand(fault, 0, WORD, False, False)] if ("fault",) in call.arguments else []
         arguments: list[tuple[Any, ...]] = []
         for argument in call.arguments:
@@ -127,7 +130,7 @@ def codes_of(lowered: Lowered) -> dict[KernelCode, int]:
     """Return the kernels of all calls, each once, with the most dynamic shared memory it gets."""
     found: dict[KernelCode, int] = {}
     for _, call in walk((*lowered.set_calls, *lowered.run_calls)):
-        if isinstance(call, Flow | UserCall):
+        if isinstance(call, Flow | LibraryCall | UserCall):
             continue
         found[call.code] = max(found.get(call.code, 0), call.shared_bytes)
     return found

@@ -6,8 +6,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from fastgraph.ir.graph import Node, Value
-from fastgraph.lower.call import Alias
-from fastgraph.lower.cuda.call import CudaCall
+from fastgraph.lower.cuda.planned import Calls, MatrixLibrary
 from fastgraph.lower.storage import Roots
 
 __all__ = ["LOWERINGS", "Target", "lowers"]
@@ -32,6 +31,8 @@ class Target:
     l2_bytes : int
     tf32 : bool
         Whether products of float32 may be computed with ten bits of their fractions.
+    library : MatrixLibrary, optional
+        What large products may be left to.
     roots : Roots
         Where the values of the graph lie that have been lowered so far.
     is_set : set of Node
@@ -44,6 +45,7 @@ class Target:
     max_shared_bytes: int
     l2_bytes: int
     tf32: bool = False
+    library: MatrixLibrary | None = field(default=None, repr=False, compare=False)
     roots: Roots = field(default_factory=Roots, repr=False, compare=False)
     is_set: Set[Node] = field(default=frozenset(), repr=False, compare=False)
 
@@ -68,7 +70,7 @@ class Target:
         return root.node in self.is_set and reader not in self.is_set
 
 
-Lowering = Callable[[Node, Target], list[CudaCall | Alias]]
+Lowering = Callable[[Node, Target], Calls]
 LOWERINGS: dict[str, Lowering] = {}
 
 

@@ -223,7 +223,7 @@ def with_pointers(node: RecordNode, sizes: Mapping[int, int], function: Any) -> 
 
 def count_pieces(node: RecordNode) -> int:
     """Return how many pieces `with_pointers` makes of a node; 0 where it takes no scalars."""
-    if node.bodies:
+    if not isinstance(node.call, Launch):
         return 0  # Scalars come in before.
     scalars = _count_scalars(node)
     return sum(op.writes for op in node.operands) - 1 + scalars if scalars else 0
@@ -234,7 +234,7 @@ def _count_scalars(node: RecordNode) -> int:
 
 
 def launch_of(node: RecordNode) -> Launch:
-    """Return the launch of a node; all nodes of a model have one, but those with bodies."""
+    """Return the launch of a node that is a kernel's."""
     assert isinstance(node.call, Launch)
     return node.call
 

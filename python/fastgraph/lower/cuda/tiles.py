@@ -18,6 +18,7 @@ __all__ = [
     "FEW_STEPS",
     "FEW_WARPS",
     "FLASH",
+    "LIBRARY",
     "MAX_ROWS",
     "MMA",
     "PLAIN_SUMS",
@@ -28,6 +29,7 @@ __all__ = [
     "WGMMA",
     "Choice",
     "FlashTile",
+    "LibraryRate",
     "MmaTile",
     "RowsChoice",
     "RowsTile",
@@ -37,6 +39,9 @@ __all__ = [
     "choose",
     "choose_rows",
     "enough",
+    "expected_ns",
+    "library_ns",
+    "plain_ns",
 ]  # fmt: skip
 
 # Parts of K that are tried; more would cost more to add up than they bring.
@@ -329,17 +334,14 @@ def choose(
         if tile.shared_bytes > max_shared_bytes:
             continue
         steps = max(1, -(-shape.k // tile.bk))
-        places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
         for splits in SPLITS:
             part = -(-steps // splits)
             if splits > 1 and part * (splits - 1) >= steps:
                 continue  # Fewer parts would do.
-            time = busiest_ns(tile, places * splits, part, multiprocessors)
-            if splits > 1:
-                nbytes = 4 * shape.matrices * shape.m * shape.n * (2 * splits + 1)
-                time += COMBINE_NS + nbytes / COMBINE_BYTES_PER_NS
+            choice = Choice(tile, part * tile.bk, splits)
+            time = expected_ns(choice, shape, multiprocessors)
             if time < shortest:
-                best, shortest = Choice(tile, part * tile.bk, splits), time
+                best, shortest = choice, time
     assert best is not None, "the smallest tile fits everywhere"
     return best
 
@@ -355,3 +357,48 @@ def busiest_ns(
     rounds = -(-most // at_once)
     arithmetic = most * steps * 2 * tile.bm * tile.bn * tile.bk / tile.flops_per_ns
     return start + rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
+
+
+def expected_ns(choice: Choice, shape: Shape, multiprocessors: int) -> float:
+    """How long a product takes that is cut like that."""
+    tile, k_part, splits = choice
+    places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
+    time = busiest_ns(tile, places * splits, k_part // tile.bk, multiprocessors)
+    if splits > 1:
+        nbytes = 4 * shape.matrices * shape.m * shape.n * (2 * splits + 1)
+        time += COMBINE_NS + nbytes / COMBINE_BYTES_PER_NS
+    return time
+
+
+class LibraryRate(NamedTuple):
+    """What cuBLASLt does: `flops_per_ns` of a multiprocessor, and `ns` whatever the shape.
+
+    Its kernels take no programmatic edges, so nothing before and after them overlaps: that is among
+    the `ns`. So is what keeps a product of ours where it would gain next to nothing.
+    """
+
+    flops_per_ns: float
+    ns: float
+
+
+LIBRARY = {
+    "f16": LibraryRate(5400.0, 6000.0),
+    "bf16": LibraryRate(5400.0, 6000.0),
+    "tf32": LibraryRate(2700.0, 6000.0),
+    "f32": LibraryRate(400.0, 6000.0),
+    "f64": LibraryRate(400.0, 6000.0),
+}
+# matmul_plain.cu, of a multiprocessor.
+PLAIN_FLOPS_PER_NS = 60.0
+
+
+def library_ns(kind: str, shape: Shape, multiprocessors: int, end_nbytes: int) -> float:
+    """How long cuBLASLt takes for a product, and a kernel of ours to end it if that is not 0."""
+    rate = LIBRARY[kind]
+    time = rate.ns + shape.flops / (multiprocessors * rate.flops_per_ns)
+    return time + (COMBINE_NS + end_nbytes / COMBINE_BYTES_PER_NS if end_nbytes else 0.0)
+
+
+def plain_ns(shape: Shape, multiprocessors: int) -> float:
+    """How long matmul_plain takes."""
+    return BLOCK_NS + shape.flops / (multiprocessors * PLAIN_FLOPS_PER_NS)
