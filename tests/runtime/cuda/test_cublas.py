@@ -269,21 +269,26 @@ def test_what_is_left_to_kernels(cublas, build):
     close(model.run({"x": x})[0], reference.run({"x": x})[0])
 
 
+def own_ns(kind, shape):
+    """What the tables expect of our own kernels on an H200."""
+    if kind == "f64":
+        return tiles.plain_ns(shape, 132)
+    table = {"f32": tiles.SIMT, "tf32": tiles.TF32}.get(kind, (*tiles.WGMMA, *tiles.MMA))
+    return tiles.expected_ns(tiles.choose(table, shape, 132, 232448), shape, 132)
+
+
 @pytest.mark.parametrize("kind", tiles.LIBRARY)
 def test_large_products_are_worth_it_and_small_ones_are_not(kind):
-    """The numbers of the tables, whatever they are measured to be."""
-    small, large = (tiles.library_ns(kind, tiles.Shape(1, n, n, n), 132, 0) for n in (64, 8192))
-    table = {"f32": tiles.SIMT, "tf32": tiles.TF32}.get(kind, tiles.MMA)
+    small, large = tiles.Shape(1, 24, 24, 16), tiles.Shape(1, 4096, 4096, 4096)
+    assert tiles.library_ns(kind, small, 132, 0) > own_ns(kind, small)
+    assert tiles.library_ns(kind, large, 132, 0) < own_ns(kind, large)
 
-    def own(n):
-        shape = tiles.Shape(1, n, n, n)
-        if kind == "f64":
-            return tiles.plain_ns(shape, 132)
-        return tiles.expected_ns(tiles.choose(table, shape, 132, 232448), shape, 132)
 
-    assert small > own(64)
-    assert large < own(8192)
-    assert tiles.library_ns(kind, tiles.Shape(1, 64, 64, 64), 132, 1 << 20) > small
+def test_an_end_by_a_kernel_has_its_price():
+    shape = tiles.Shape(1, 4096, 1536, 384)
+    end = 8 * 4096 * 1536
+    assert tiles.library_ns("f16", shape, 132, end) > 2 * tiles.library_ns("f16", shape, 132, 0)
+    assert tiles.library_ns("f16", shape, 132, end) > own_ns("f16", shape)
 
 
 # ---- runs

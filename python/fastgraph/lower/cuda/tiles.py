@@ -371,34 +371,43 @@ def expected_ns(choice: Choice, shape: Shape, multiprocessors: int) -> float:
 
 
 class LibraryRate(NamedTuple):
-    """What cuBLASLt does: `flops_per_ns` of a multiprocessor, and `ns` whatever the shape.
+    """What cuBLASLt does: of a multiprocessor, of the device's memory, and `ns` besides.
 
     Its kernels take no programmatic edges, so nothing before and after them overlaps: that is among
-    the `ns`. So is what keeps a product of ours where it would gain next to nothing.
+    the `ns`.
     """
 
+    itemsize: int
     flops_per_ns: float
+    bytes_per_ns: float
     ns: float
 
 
 LIBRARY = {
-    "f16": LibraryRate(5400.0, 6000.0),
-    "bf16": LibraryRate(5400.0, 6000.0),
-    "tf32": LibraryRate(2700.0, 6000.0),
-    "f32": LibraryRate(400.0, 6000.0),
-    "f64": LibraryRate(400.0, 6000.0),
+    "f16": LibraryRate(2, 5800.0, 4000.0, 4000.0),
+    "bf16": LibraryRate(2, 5800.0, 4000.0, 4000.0),
+    "tf32": LibraryRate(4, 2000.0, 4000.0, 4000.0),
+    "f32": LibraryRate(4, 400.0, 4000.0, 4000.0),
+    "f64": LibraryRate(8, 400.0, 4000.0, 4000.0),
 }
-# matmul_plain.cu, of a multiprocessor.
-PLAIN_FLOPS_PER_NS = 60.0
 
 
 def library_ns(kind: str, shape: Shape, multiprocessors: int, end_nbytes: int) -> float:
     """How long cuBLASLt takes for a product, and a kernel of ours to end it if that is not 0."""
+    matrices, m, n, k = shape
     rate = LIBRARY[kind]
-    time = rate.ns + shape.flops / (multiprocessors * rate.flops_per_ns)
+    nbytes = rate.itemsize * matrices * (m * k + k * n + m * n)
+    arithmetic = shape.flops / (multiprocessors * rate.flops_per_ns)
+    time = rate.ns + max(arithmetic, nbytes / rate.bytes_per_ns)
     return time + (COMBINE_NS + end_nbytes / COMBINE_BYTES_PER_NS if end_nbytes else 0.0)
+
+
+# matmul_plain.cu, of a multiprocessor, and what a step of its 16 along K takes at least.
+PLAIN_FLOPS_PER_NS = 90.0
+PLAIN_STEP, PLAIN_STEP_NS = 16, 1500.0
 
 
 def plain_ns(shape: Shape, multiprocessors: int) -> float:
     """How long matmul_plain takes."""
-    return BLOCK_NS + shape.flops / (multiprocessors * PLAIN_FLOPS_PER_NS)
+    arithmetic = shape.flops / (multiprocessors * PLAIN_FLOPS_PER_NS)
+    return BLOCK_NS + max(arithmetic, -(-shape.k // PLAIN_STEP) * PLAIN_STEP_NS)
