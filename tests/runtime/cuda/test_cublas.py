@@ -12,7 +12,9 @@ import fastgraph as fg
 from fastgraph import ops
 from fastgraph._core import counters
 from fastgraph.device.cuda import cublas as module
-from fastgraph.lower.cuda import tiles
+from fastgraph.lower.cuda import LOWERINGS, Target, library, tiles
+from fastgraph.passes import optimise
+from fastgraph.passes.extents import Source, resized
 from tests.runtime import models
 from tests.runtime.cuda.test_runs import FAKE, ONE_LAUNCH, enqueued
 from tests.runtime.models import compiled
@@ -267,6 +269,32 @@ def test_what_is_left_to_kernels(cublas, build):
     reference = fg.Session("cpu").compile(graph)
     reference.set_params(params)
     close(model.run({"x": x})[0], reference.run({"x": x})[0])
+
+
+class Recording:
+    """A library that has no algorithm, and is asked for all the same."""
+
+    def __init__(self):
+        self.wanted = []
+
+    def plan(self, **wanted):
+        self.wanted.append((wanted["m"], wanted["k"], wanted["n"]))
+
+
+def test_sizes_that_follow_an_extent_are_left_to_kernels(monkeypatch):
+    monkeypatch.setattr(library, "library_ns", lambda *shape: 0.0)
+    graph = fg.Graph("rows")
+    x = graph.input("x", (fg.dim("rows", 48), 32))
+    graph.output(x @ graph.param("w", (32, 40)), "y")
+    graph.output(graph.input("z", (48, 32)) @ graph.param("v", (32, 24)), "still")
+    rows, _ = resized(Source.of(graph), [("rows", 48)])
+    sized = optimise(rows, pack=False).graph
+    target = Target("sm_90", (9, 0), 132, 232448, 50 << 20, library=Recording())
+    products = [node for node in sized.nodes if node.op == "fused_matmul"]
+    assert len(products) == 2
+    for node in products:
+        LOWERINGS[node.op](node, target)
+    assert target.library.wanted == [(48, 32, 24)]
 
 
 def own_ns(kind, shape):

@@ -9,6 +9,7 @@ from fastgraph.lower.cuda.launch import cost, traffic
 from fastgraph.lower.cuda.planned import LibraryCall
 from fastgraph.lower.cuda.registry import WIDEST, Target
 from fastgraph.lower.cuda.tiles import LIBRARY, library_ns
+from fastgraph.passes.rewrite import is_sized
 
 if TYPE_CHECKING:
     from fastgraph.lower.cuda.matmul import Product
@@ -31,6 +32,7 @@ def by_library(product: Product, own_ns: float, target: Target) -> LibraryCall |
         target.library is None
         or kind not in LIBRARY
         or product.node in target.is_set
+        or is_sized(product.node)  # Its descriptions have one size.
         or len(product.batch) > 1
         or not product.shape.flops
         or any(target.alignment(value) < WIDEST for value in (product.y, *product.operands))
