@@ -102,6 +102,10 @@ def cases() -> list[Case]:
         lowered(
             "three groups", (192, 64, 3, 2, 1), lambda x, w: x @ w, F16, (200, 64), (64, 72)
         ),
+        lowered(
+            "narrow", (64, 16, 1, 5, 1), lambda x, w, b: ops.relu(x @ w + b),
+            F16, (70, 200), (200, 56), (56,),
+        ),
         lowered("broad", (128, 256, 2, 2, 1), lambda x, w: x @ w, F16, (150, 136), (136, 264)),
         lowered(
             "batch", (64, 64, 1, 2, 1), lambda x, w: x @ w, F16, (3, 1, 40, 72), (2, 72, 104)

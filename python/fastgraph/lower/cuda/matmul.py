@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -326,13 +326,15 @@ def by_warp_groups(
     """Tiles for the warp groups of sm_90a: as many blocks as there is room for do all of them."""
     shape = product.shape
     places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
-    # Eight elements of a row are moved at once.
-    extras = product.operands[2:]
-    wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in extras)
+    # Eight elements of a row are moved at once, of parts of K two.
+    wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in product.operands[2:])
+    if splits > 1:
+        wide = shape.n % 2 == 0
+    words = (*tile[:4], tile.bound, flag(tile.apart), flag(wide))
     return launched(
-        replace(product, wide=wide) if splits == 1 else product,
+        product,
         "matmul_wgmma",
-        f"{product.dtype}, {', '.join(map(str, tile[:5]))}, {flag(tile.apart)}, {layout}",
+        f"{product.dtype}, {', '.join(map(str, words))}, {layout}",
         (min(places * splits, target.multiprocessors * tile.blocks), 1, 1),
         tile.threads,
         tile.layout_bytes(product.w_transposed),

@@ -151,6 +151,11 @@ class WgmmaTile(NamedTuple):
         """Threads of a block, with those that bring operands."""
         return 128 * (self.groups + 1)
 
+    @property
+    def bound(self) -> int:
+        """For how many blocks registers are left; more than 256 a thread there never are."""
+        return max(self.blocks, 2) if self.groups == 1 else self.blocks
+
     def layout_bytes(self, w_transposed: bool) -> int:
         """Dynamic shared memory: operands, w's across K in panels of 64 columns, and barriers."""
         columns = self.bn if w_transposed else -(-self.bn // 64) * 64

@@ -6,7 +6,7 @@
 // lies a grid further: the next tile's operands come, and are multiplied if groups are apart, while
 // the last one's sums are written. BLOCKS fit on a multiprocessor. XT: x lies as [K, M]. WT: w lies as
 // [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each part's sums go to
-// `partial`, for matmul_combine.
+// `partial`, for matmul_combine. WIDE: rows of y and of all at the end are whole vectors.
 
 // Keeps the compiler from working out many addresses at once, for which there are no registers.
 template <class T>
@@ -111,10 +111,10 @@ FG_DEVICE void turn_quad(u32 (&words)[4]) {
 }
 
 // Eight elements of which `count` are there; at once where rows are whole vectors (WIDE).
-template <class T>
-FG_DEVICE void load_some(u32 (&words)[4], const T *from, int count, bool wide) {
+template <bool WIDE, class T>
+FG_DEVICE void load_some(u32 (&words)[4], const T *from, int count) {
   Vec<T, 8> eight = {};
-  if (wide) {
+  if constexpr (WIDE) {
     if (count > 0) eight = load<8>(from);
   } else {
 #pragma unroll
@@ -123,11 +123,11 @@ FG_DEVICE void load_some(u32 (&words)[4], const T *from, int count, bool wide) {
   }
   memcpy(words, &eight, 16);
 }
-template <class T>
-FG_DEVICE void store_some(T *to, const u32 (&words)[4], int count, bool wide) {
+template <bool WIDE, class T>
+FG_DEVICE void store_some(T *to, const u32 (&words)[4], int count) {
   Vec<T, 8> eight;
   memcpy(&eight, words, 16);
-  if (wide) {
+  if constexpr (WIDE) {
     if (count > 0) store(to, eight);
   } else {
 #pragma unroll
@@ -138,10 +138,9 @@ FG_DEVICE void store_some(T *to, const u32 (&words)[4], int count, bool wide) {
 
 // Writes the sums that a group's threads hold, of HIGH x 64 rows from `row` on, which is the thread's
 // first, and of BN columns from `n0` on.
-template <int BN, int HIGH, class T, bool BIAS, int ACT, int RESIDUAL>
+template <bool WIDE, int BN, int HIGH, class T, bool BIAS, int ACT, int RESIDUAL>
 FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
-                        const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m, int n, i64 first,
-                        bool wide) {
+                        const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m, int n, i64 first) {
   // In turns of up to 128 columns of each eighth row of a warp's 16, whose residual comes one turn
   // ahead. A lane moves eight columns of each 32; they are exchanged with its neighbours.
   constexpr int ALL = (BN + 31) / 32, EACH = ALL % 4 == 0 ? 4 : ALL < 4 ? ALL : 3;
@@ -160,7 +159,7 @@ FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
       for (int j = 0; j < EACH; j++) {
         i64 at;
         const int count = place(turn, j, at);
-        load_some(words[turn % 2][j], epilogue.residual + at, count, wide);
+        load_some<WIDE>(words[turn % 2][j], epilogue.residual + at, count);
       }
     }
   };
@@ -174,7 +173,7 @@ FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
       for (int j = 0; j < EACH * 4; j++) {
         const int column = n0 + (turn / HALVES * EACH * 4 + j) * 8 + pair;
         if (column >= end) continue;
-        if (wide)
+        if constexpr (WIDE)
           bias[j] = load<2>(epilogue.bias + column);
         else
           for (int e = 0; e < 2; e++) bias[j].v[e] = epilogue.bias[min(column + e, n - 1)];
@@ -199,15 +198,15 @@ FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
       turn_quad(four);
       i64 at;
       const int count = place(turn, j, at);
-      store_some(epilogue.y + at, four, count, wide);
+      store_some<WIDE>(epilogue.y + at, four, count);
     }
   }
 }
 
 // The same for a part of K: the sums as they are.
-template <int BN, int HIGH>
+template <bool WIDE, int BN, int HIGH>
 FG_DEVICE void put_partial(f32 *partial, const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m,
-                           int n, i64 first, bool wide) {
+                           int n, i64 first) {
 #pragma unroll
   for (int half = 0; half < 2 * HIGH; half++) {
     const int at_row = row + half / 2 * 64 + half % 2 * 8;
@@ -217,7 +216,7 @@ FG_DEVICE void put_partial(f32 *partial, const f32 (&sums)[HIGH][BN / 2], int ro
       const f32 *two = sums[half / 2] + j * 4 + half % 2 * 2;
       f32 *to = partial + first + (i64)at_row * n + column;
       if (at_row >= m || column >= n) continue;
-      if (wide) {
+      if constexpr (WIDE) {
         store(to, Vec<f32, 2>{{two[0], two[1]}});
       } else {
         to[0] = two[0];
@@ -236,8 +235,8 @@ struct Registers {
   static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
 };
 
-template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool APART, bool XT, bool WT,
-          bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
+template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool APART, bool WIDE,
+          bool XT, bool WT, bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     matmul_wgmma(T *y, const T *x, const T *w, const T *bias, const T *residual, f32 *partial,
                  i32 m, i32 n, i32 k, i32 k_part, i64 matrices, i32 w_constant, i32 wide,
@@ -327,6 +326,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     }
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;
+#pragma unroll 1
     for (int step = 0; step < steps; step++) {
       barrier_wait(full + turn.stage, turn.parity);
       fence_async();
@@ -354,10 +354,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     const int row = work.m0 + part * HIGH * 64 + warp * 16 + lane / 4;
     const i64 first = (i64)work.matrix * m * n;
     if constexpr (PARTIAL)
-      put_partial<BN, HIGH>(partial + (i64)work.part * matrices * m * n, sums, row, work.n0, m, n,
-                            first, wide);
+      put_partial<WIDE, BN, HIGH>(partial + (i64)work.part * matrices * m * n, sums, row, work.n0,
+                                  m, n, first);
     else
-      put_sums<BN, HIGH>(Epilogue<T, BIAS, ACT, RESIDUAL>{y, bias, residual}, sums, row, work.n0, m,
-                         n, first, wide);
+      put_sums<WIDE, BN, HIGH>(Epilogue<T, BIAS, ACT, RESIDUAL>{y, bias, residual}, sums, row,
+                               work.n0, m, n, first);
   }
 }

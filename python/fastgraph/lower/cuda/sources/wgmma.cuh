@@ -159,7 +159,14 @@ static inline void wgmma_work(const void *data) {
                  "n"((int)B_TRANSPOSED))
 
 #define FG_WGMMA_OF(TYPE)                                                                          \
-  if constexpr (N == 64)                                                                           \
+  if constexpr (N == 16)                                                                           \
+    FG_WGMMA(16, TYPE, FG_R0, "%8", "%9", "%10", "%11", "%12", FG_D8(0));                          \
+  else if constexpr (N == 32)                                                                      \
+    FG_WGMMA(32, TYPE, FG_R0 ", " FG_R8, "%16", "%17", "%18", "%19", "%20", FG_D8(0), FG_D8(8));   \
+  else if constexpr (N == 48)                                                                      \
+    FG_WGMMA(48, TYPE, FG_R0 ", " FG_R8 ", " FG_R16, "%24", "%25", "%26", "%27", "%28", FG_D8(0),  \
+             FG_D8(8), FG_D8(16));                                                                 \
+  else if constexpr (N == 64)                                                                      \
     FG_WGMMA(64, TYPE, FG_R0 ", " FG_R8 ", " FG_R16 ", " FG_R24, "%32", "%33", "%34", "%35",       \
              "%36", FG_D8(0), FG_D8(8), FG_D8(16), FG_D8(24));                                     \
   else if constexpr (N == 96)                                                                      \
@@ -216,7 +223,8 @@ FG_DEVICE void wgmma_64(f32 (&d)[N / 2], u64 a, u64 b, bool accumulate) {
                             wgmma_widen<T>};
   cuda_host::cuda_host_later(wgmma_work, &later, sizeof later);
 #else
-  static_assert(N == 64 || N == 96 || N == 128 || N == 144 || N == 192 || N == 256,
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 144 ||
+                    N == 192 || N == 256,
                 "a width above");
   if constexpr (Same<T, f16>::value) {
     FG_WGMMA_OF("f16")
