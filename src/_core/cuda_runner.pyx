@@ -14,6 +14,7 @@ from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_bound cimport Bound_retire
+from fastgraph._core.cuda_eager cimport Eager_do
 from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
 from fastgraph._core.cuda_resident cimport (
     Residents, Residents_connect, Residents_create, Residents_meet, Residents_meet_handles,
@@ -21,15 +22,14 @@ from fastgraph._core.cuda_resident cimport (
 from fastgraph._core.driver cimport (
     copy_async, copy_spec, event_record, exec_upload, stream_query)
 from fastgraph._core.feeds cimport Feed, Feed_locate
-from fastgraph._core.record cimport Operand, Record, RecordNode
+from fastgraph._core.record cimport Record, RecordNode
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.stream cimport (
     CudaDevice, CudaDevice_event, CudaDevice_give, CudaDevice_order, LastUse_before, Stream,
     Stream_mark, Stream_see, Stream_wait, keeps_gil)
 from fastgraph._core.waiting cimport wait_kept
 
-from fastgraph._core import cuda_graph, cuda_work
-from fastgraph._core.buffer import view
+from fastgraph._core import cuda_graph
 from fastgraph._core.record import flat_nodes
 from fastgraph._core.stream import Event
 from fastgraph.errors import InputError
@@ -40,6 +40,8 @@ cdef uintptr_t ALIGNMENT = 16
 # Copies of more bytes let other threads go on.
 cdef Py_ssize_t LONG_COPY = 1 << 20
 cdef Py_ssize_t WORD = 8
+# So many executables of one model are kept, by the programs that they are of.
+cdef Py_ssize_t MOST_HELD = 8
 
 
 @cython.final
@@ -48,6 +50,8 @@ cdef class CudaRunner(Runner):
     """An executable over an arena of its own, and the memory through which arrays come and go."""
 
     cdef CudaGraph graph                 # None before all parameters are set
+    cdef readonly object owner           # the program that it is one of
+    cdef dict held                       # by id, the last used at the end: (program, graph)
     cdef CudaDevice device
     cdef Stream own
     cdef Stream on                       # where the coming run is put
@@ -245,14 +249,19 @@ cdef class CudaRunner(Runner):
         # The last reference waits for the last run.
         self.graph = None
         self.executable = None
+        self.held = {}
         return 0
 
-    def retake(self, Record record not None, list blocks not None, Block arena not None,
+    def retake(self, owner, Record record not None, list blocks not None, Block arena not None,
                list residents not None, list kept not None, bint ready):
         """Run another record with the same memories and some more; the lock is held.
 
+        Executables of the last programs are kept: nodes that differ are updated.
+
         Parameters
         ----------
+        owner : object
+            The program that the record is one of. Those of one have the same memories and nodes.
         record, blocks, arena, ready
             As `cuda_runner` has them.
         residents : list of bool
@@ -269,9 +278,16 @@ cdef class CudaRunner(Runner):
         cdef size_t i
         if self.pending:
             settle_runs(self)
-        if ready:
+        found = self.held.pop(id(owner), None) if ready else None
+        if found is not None:
+            graph = found[1]
+            self.held[id(owner)] = found
+            graph.take(record, blocks, held=True)
+        elif ready:
             graph = make_graph(self, record, blocks)
+            hold(self, owner, graph)
         # No Python code runs from here on.
+        self.owner = owner
         self.record = record
         self.blocks = blocks
         self.arena = arena
@@ -433,41 +449,10 @@ cdef list time_nodes(CudaRunner self):
     self.pending = True
     events[0].record()
     for node, event in zip(self.record.nodes, events[1:]):
-        do_node(self, node, values)
+        Eager_do(graph, stream, node, values)
         event.record()
     finish(self)
     return [int(1e6 * after.elapsed_ms(before)) for before, after in zip(events, events[1:])]
-
-
-cdef int do_node(CudaRunner self, RecordNode node, dict values) except -1:
-    """Put one node on the stream; bodies as the host finds the conditions to be."""
-    cdef Operand operand
-    cdef CudaGraph graph = self.graph
-    if node.kind == "while":
-        while holds(self, node.operands[0]):
-            do_nodes(self, node.bodies[0], values)
-        return 0
-    if node.kind == "if":
-        return do_nodes(self, node.bodies[not holds(self, node.operands[0])], values)
-    addresses = []
-    for operand in node.operands:
-        addresses.append(graph.places.at[<size_t> operand.memory].base
-                         + <uintptr_t> operand.offset)
-    cuda_work.perform(self.on, node, addresses, values)
-    return 0
-
-
-cdef int do_nodes(CudaRunner self, tuple nodes, dict values) except -1:
-    for node in nodes:
-        do_node(self, node, values)
-    return 0
-
-
-cdef bint holds(CudaRunner self, Operand operand) except *:
-    """Whether the uint32 of a conditional is not 0, once the work before is done."""
-    block, offset = self.graph.places.blocks[operand.memory]
-    where = f"cuda:{self.device.ordinal}"
-    return bool(view(block, offset + operand.offset, (), "uint32", where).numpy()[()])
 
 
 # ---- parameters
@@ -490,8 +475,20 @@ cdef int adopt_blocks(CudaRunner self, list places, bint ready) except -1:
         self.executable = graph
     else:
         self.graph.take(self.record, blocks, held=True)
+    # The others would keep what the parameters were.
+    self.held = {}
+    if self.graph is not None:
+        hold(self, self.owner, self.graph)
     self.blocks = blocks
     return set_homes(self)
+
+
+cdef int hold(CudaRunner self, object owner, CudaGraph graph) except -1:
+    """Keep an executable for when its program runs again."""
+    self.held[id(owner)] = (owner, graph)
+    while len(self.held) > MOST_HELD:
+        del self.held[next(iter(self.held))]
+    return 0
 
 
 cdef int set_homes(CudaRunner self) except -1:
@@ -512,7 +509,7 @@ cdef int set_homes(CudaRunner self) except -1:
 cdef CudaGraph make_graph(CudaRunner self, Record record, list blocks):
     cdef CudaGraph graph
     cdef dict values = {}
-    for node in flat_nodes(self.record.nodes):
+    for node in flat_nodes(record.nodes):
         for argument in () if node.call is None else node.call.arguments:
             if argument[0] == "scalar":
                 operand = node.operands[argument[1]]
@@ -525,8 +522,9 @@ cdef CudaGraph make_graph(CudaRunner self, Record record, list blocks):
     return graph
 
 
-def cuda_runner(CudaDevice device not None, Stream stream not None, Record record not None,
-                list blocks not None, Block arena not None, Block staged not None,
+def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
+                Record record not None, list blocks not None, Block arena not None,
+                Block staged not None,
                 Block outputs not None, Block fault not None, list inputs not None,
                 list results not None, Py_ssize_t scalar_memory, bint ready, helpers,
                 policy="auto", bint expect_long=False):
@@ -537,6 +535,8 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, Record recor
     device : CudaDevice
     stream : Stream
         The model's own.
+    owner : object
+        The program that the record is one of.
     record : Record
     blocks : list of (Block, int) or None
         For each memory where it lies; None for parameters without a value.
@@ -564,6 +564,8 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, Record recor
     cdef cuda_port port
     self.device = device
     self.own = self.on = self.own_stream = stream
+    self.owner = owner
+    self.held = {}
     self.record = record
     self.helpers = helpers
     self.blocks = blocks

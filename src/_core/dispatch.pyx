@@ -653,8 +653,13 @@ cdef class Engine:
             arrays = Engine_fresh(self, 0)
             if Active_part(self.active, output) is None:
                 self.runner.copy_output(output, buffer.block, buffer.offset)
-            else:
+            elif buffer.host_visible:
                 Active_copy(self.active, output, np.asarray(buffer), self.views[output])
+            else:
+                # What lies on a device is copied as a whole, there and back.
+                held = buffer.numpy()
+                Active_copy(self.active, output, held, self.views[output])
+                buffer.copy_from(held)
             return arrays[output]
         finally:
             Engine_end(self)

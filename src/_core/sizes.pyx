@@ -5,6 +5,8 @@ A form is a polynomial: (monomial, coefficient) pairs in order. A monomial is a 
 atom a dimension, or what is no polynomial: the quotient of two forms, the lesser of one and 0.
 """
 
+from math import gcd
+
 from libc.stdint cimport int64_t
 
 DIM = "dim"
@@ -150,7 +152,7 @@ def activated(size, active):
     ----------
     size : int
     active : collection of (str, int)
-        Name and upper bound of each.
+        Name and upper bound of each; as a mapping, with the value that stands for it in the int.
     """
     if not isinstance(size, Size):
         return size
@@ -177,6 +179,21 @@ def least(a, b):
 def most(a, b):
     """Return the greater of two sizes, whatever the dimensions are."""
     return a + b - least(a, b)
+
+
+def divisor_of(size):
+    """Return an int that divides a size whatever the dimensions are, as far as its form tells.
+
+    Examples
+    --------
+    >>> from fastgraph._core.sizes import dimension, divisor_of
+    >>> seq = dimension("seq", 64)
+    >>> divisor_of(12 * seq + 8), divisor_of(24)
+    (4, 24)
+    """
+    if not isinstance(size, Size):
+        return int(size)
+    return gcd(*size.terms.values())
 
 
 def may_be_negative(size):
@@ -287,7 +304,9 @@ def activated_form(tuple form, active):
 def activated_atom(tuple atom, active):
     if atom[0] == DIM:
         dim = atom[1:]
-        return ActiveSize(atom[2], {(atom,): 1}) if dim in active else atom[2]
+        if dim not in active:
+            return atom[2]
+        return ActiveSize(active[dim] if isinstance(active, dict) else atom[2], {(atom,): 1})
     forms = [activated_form(form, active) for form in atom[1:]]
     return least(forms[0], 0) if atom[0] == LESSER else divide(*forms)
 

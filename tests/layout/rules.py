@@ -28,7 +28,7 @@ ROOMS = (
     (
         *("executable", "host_program", "host_graph", "host_worker"),
         *("cuda_host", "cuda_nodes", "cuda_build", "cuda_retired"),
-        *("cuda_cells", "cuda_values", "cuda_capture", "cuda_bound", "cuda_graph"),
+        *("cuda_cells", "cuda_values", "cuda_capture", "cuda_bound", "cuda_graph", "cuda_eager"),
     ),
     (
         *("feeds", "runner", "host_runner", "cuda_resident", "cuda_runner"),

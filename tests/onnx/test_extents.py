@@ -8,8 +8,6 @@ import pytest
 import fastgraph as fg
 from tests.onnx.build import in_bytes, model, node
 
-pytestmark = pytest.mark.host
-
 
 def attention() -> bytes:
     """Attention written out, whose shapes are computed, copied, and told in numbers."""
@@ -39,10 +37,10 @@ def attention() -> bytes:
     return in_bytes(model(nodes, {"x": ["batch", "seq", 16]}, ["y"], initialisers))
 
 
-def test_symbols_of_a_file_are_dimensions() -> None:
+def test_symbols_of_a_file_are_dimensions(device: str) -> None:
     file = attention()
     x = np.random.default_rng(1).standard_normal((2, 12, 16)).astype("f4")
-    loaded = fg.load(file, dims={"batch": 2, "seq": 12})
+    loaded = fg.load(file, device, dims={"batch": 2, "seq": 12})
 
     def check(batch: int, seq: int) -> None:
         few = np.ascontiguousarray(x[:batch, :seq])

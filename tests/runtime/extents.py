@@ -67,8 +67,10 @@ class Pair:
         self.model.set_active_extent((actual, self.upper), dim=self.dim)
 
     def exact(self, actual: int) -> tuple[dict[str, Array], tuple[Array, ...]]:
-        """Inputs and outputs of the graph compiled for `actual`."""
-        model = compiled(graph_of(self.build, actual), **self.how)
+        """Inputs and outputs of the graph compiled for `actual`, on the cpu."""
+        session = fg.Session("cpu", threads=self.how["threads"])
+        options = {name: value for name, value in self.how.items() if name != "threads"}
+        model = session.compile(graph_of(self.build, actual), fg.CompileOptions(**options))
         model.set_params(self.params)
         inputs = {
             info.name: np.ascontiguousarray(self.inputs[info.name][active(None, info.shape)])

@@ -199,17 +199,13 @@ def test_rows_that_mix(device, op):
         return graph
 
     cache = fg.BucketedCompileCache(device, sizes=[8])
-    if device == "cpu":
-        for rows in (5, 7, 5):
-            (found,) = cache.run_padded(rows, build, rows_of(rows))
-            (wanted,) = fg.Session(device).compile(build(rows)).run(rows_of(rows))
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-        assert cache.stats[4:] == (17, 0)
-        with pytest.raises(fg.InputError, match=r"not .5, 4., for 5 rows"):
-            cache.run_padded(5, build, rows_of(8))
-    else:
-        with pytest.raises(fg.UnsupportedError, match=rf"8 rows: output 'y' .*: {op} \("):
-            cache.run_padded(5, build, rows_of(5))
+    for rows in (5, 7, 5):
+        (found,) = cache.run_padded(rows, build, rows_of(rows))
+        (wanted,) = fg.Session("cpu").compile(build(rows)).run(rows_of(rows))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert cache.stats[4:] == (17, 0)
+    with pytest.raises(fg.InputError, match=r"not .5, 4., for 5 rows"):
+        cache.run_padded(5, build, rows_of(8))
     model = fg.Session(device).compile(build(8))
     inputs = rows_of(8)
     assert cache.run_padded(8, build, inputs)[0].tobytes() == model.run(inputs)[0].tobytes()
@@ -632,9 +628,8 @@ def sequence(tokens):
     return g
 
 
-@pytest.mark.host
-def test_rows_along_a_named_dimension():
-    buckets = fg.BucketedCompileCache("cpu", sizes=[8, 16], dim="seq")
+def test_rows_along_a_named_dimension(device):
+    buckets = fg.BucketedCompileCache(device, sizes=[8, 16], dim="seq")
     random = np.random.default_rng(4)
     for w in (np.eye(4, dtype="f4"), random.standard_normal((4, 4), dtype="f4")):
         buckets.set_param("w", w)
@@ -663,18 +658,7 @@ def test_a_dimension_that_is_not_there(device):
             fg.BucketedCompileCache(device, sizes=[8], dim=wrong)
 
 
-@pytest.mark.cuda
-def test_a_dimension_without_extents():
-    buckets = fg.BucketedCompileCache("cuda", sizes=[8], dim="seq")
-    buckets.set_param("w", np.eye(4, dtype="f4"))
-    x = np.ones((2, 8, 4), "f4")
-    np.testing.assert_allclose(buckets.run_padded(8, sequence, {"x": x})[1], x[:, 0], rtol=1e-5)
-    with pytest.raises(fg.UnsupportedError):
-        buckets.run_padded(3, sequence, {"x": x[:, :3]})
-
-
-@pytest.mark.host
-def test_threads_share_a_model_by_extents(monkeypatch):
+def test_threads_share_a_model_by_extents(device, monkeypatch):
     set_extent = fg.CompiledGraph.set_active_extent
 
     def then_others(self, *args, **options):
@@ -682,7 +666,7 @@ def test_threads_share_a_model_by_extents(monkeypatch):
         time.sleep(1e-4)  # Lets the other threads set theirs, if they can.
 
     monkeypatch.setattr(fg.CompiledGraph, "set_active_extent", then_others)
-    buckets = fg.BucketedCompileCache("cpu", sizes=[16], dim="seq")
+    buckets = fg.BucketedCompileCache(device, sizes=[16], dim="seq")
     buckets.set_param("w", np.eye(4, dtype="f4"))
 
     def work(tokens):

@@ -255,8 +255,9 @@ def test_a_state_that_turns_and_choices_make():
         model.close()
 
 
-@pytest.mark.host
-@pytest.mark.parametrize("op", ["cond", "while_loop", "kernel"])
+@pytest.mark.parametrize(
+    "op", ["cond", "while_loop", pytest.param("kernel", marks=pytest.mark.host)]
+)
 def test_an_active_extent_is_refused_by_name(op):
     """Unless what follows it goes past the functions."""
 

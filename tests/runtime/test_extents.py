@@ -13,8 +13,6 @@ from fastgraph import ops
 from tests.runtime.extents import UNTOUCHED, Pair, active, graph_of
 from tests.runtime.models import compiled
 
-pytestmark = pytest.mark.host
-
 f4 = np.float32
 
 
@@ -251,7 +249,7 @@ def encoder(g, n):
 def test_an_encoder_of_37_of_64_tokens(fuse):
     pair = Pair(encoder, 64, "seq", fuse=fuse)
     pair.inputs["mask"] = (np.arange(64) < 30).astype("f4") * np.ones((2, 1), "f4")
-    pair.check(37, 64, 31, rtol=1e-4, atol=1e-4)
+    pair.check(37, 64, 31, rtol=1e-4, atol=5e-4)
 
 
 def test_four_keys_with_two_active():

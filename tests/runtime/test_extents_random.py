@@ -13,11 +13,11 @@ import fastgraph as fg
 from fastgraph import ops
 from tests.runtime.extents import Pair
 
-pytestmark = pytest.mark.host
-
 # A size that is like no other one, so that what fits does so for all sizes.
 ANY = 97
 UPPER = 13
+# On a GPU there are programs for one, up to 16, and up to so many.
+WIDE = 40
 MOST = 4 * ANY * ANY
 
 UNARY = {"relu": ops.relu, "tanh": ops.tanh, "scaled": lambda x: x * 0.5, "gelu": ops.gelu}
@@ -114,10 +114,9 @@ def builder(steps: list[tuple[Any, ...]], seen: list[int]) -> Any:
     return build
 
 
-@given(recipes(), st.lists(st.integers(0, UPPER), min_size=1, max_size=3), st.booleans())
-@settings(max_examples=80, suppress_health_check=list(HealthCheck))
-def test_extents_agree_with_the_compile_for_them(recipe, extents, fuse):
-    pair = Pair(builder(*recipe), UPPER, "n", fuse=fuse)
+def agree(recipe: Any, upper: int, extents: list[int], fuse: bool) -> None:
+    """Runs with extents give what the graph compiled for each does, and full ones the same bits."""
+    pair = Pair(builder(*recipe), upper, "n", fuse=fuse)
     full = pair.model.run(pair.inputs)
     for actual in extents:
         inputs, wanted = pair.exact(actual)
@@ -131,3 +130,19 @@ def test_extents_agree_with_the_compile_for_them(recipe, extents, fuse):
     pair.model.set_active_extent(None)
     again = pair.model.run(pair.inputs)
     assert [a.tobytes() for a in again] == [a.tobytes() for a in full]
+
+
+@pytest.mark.host
+@given(recipes(), st.lists(st.integers(0, UPPER), min_size=1, max_size=3), st.booleans())
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_extents_agree_with_the_compile_for_them(recipe, extents, fuse):
+    agree(recipe, UPPER, extents, fuse)
+
+
+@pytest.mark.cuda
+@given(recipes(), st.lists(st.integers(0, WIDE), min_size=3, max_size=5), st.booleans())
+@settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_extents_of_all_classes_agree(device, recipe, extents, fuse):
+    """Kernels have to be compiled, so few."""
+    if device == "cuda":
+        agree(recipe, WIDE, [*extents, 1], fuse)

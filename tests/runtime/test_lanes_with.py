@@ -171,7 +171,6 @@ def test_kernels_in_python_run_in_the_call():
     assert bits([model.run(sets[0])]) == expected[:1]
 
 
-@pytest.mark.host
 def test_active_extents_hold_in_lanes():
     """Set before there are lanes and with runs in them, changed and left; parameters between."""
     graph = fg.Graph("extents")

@@ -464,14 +464,13 @@ def test_a_model_as_a_part_counts_nothing(device):
     assert model.take_moe_residency_stats() is None
 
 
-@pytest.mark.host
-def test_experts_of_fewer_rows():
+def test_experts_of_fewer_rows(device):
     """Rows beyond the extent are neither counted nor captured."""
     graph = fg.Graph("rows")
     x = graph.input("x", (fg.dim("rows", 6), 3))
     _, ids = ops.top_k(x, 2)
     graph.output(ops.grouped_matmul(x, graph.param("w", (3, 3, 3)), ids[:, 0]), "y")
-    model = fg.Session("cpu").compile(graph)
+    model = fg.Session(device).compile(graph)
     model.set_param("w", np.stack([np.eye(3)] * 3).astype("f4"))
     model.set_moe_resident_experts([True, False, False])
     x = np.eye(3, dtype="f4")[[0, 1, 1, 2, 0, 0]]

@@ -8,8 +8,11 @@ from fastgraph._core.stream import CudaDevice, Stream
 class CudaRunner(Runner):
     @property
     def blocks(self) -> list[tuple[Block, int] | None]: ...
+    @property
+    def owner(self) -> Any: ...
     def retake(
         self,
+        owner: Any,
         record: Record,
         blocks: list[tuple[Block, int] | None],
         arena: Block,
@@ -21,6 +24,7 @@ class CudaRunner(Runner):
 def cuda_runner(
     device: CudaDevice,
     stream: Stream,
+    owner: Any,
     record: Record,
     blocks: list[tuple[Block, int] | None],
     arena: Block,

@@ -31,6 +31,7 @@ __all__ = [
     "extend",
     "lower",
     "lower_calls",
+    "record_beside",
     "record_calls",
 ]
 
@@ -132,6 +133,8 @@ class Program:
         By node: operands (written, read) that it may have in the same bytes, element by element.
     kept : list of (int, int)
         Numbers of inputs, and memories that lie in their handles.
+    following : object
+        On a GPU what works the record out for extents, `None` where it follows none.
     """
 
     graph: Graph
@@ -153,6 +156,7 @@ class Program:
     plan: Plan | None = None
     inplace: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     kept: list[tuple[int, int]] = field(default_factory=list)
+    following: Any = None
 
 
 def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
@@ -218,6 +222,12 @@ def _lower_nodes(
             lowered.add(node, recorder.lower(node, lowered))
         except CompileError as error:
             refused.append(str(error))
+        except UnsupportedError as error:
+            if not is_sized(node):
+                raise
+            unsized.append(
+                f"{node.name} ({node.op}, {node.site}) cannot follow the active extent: {error}"
+            )
 
 
 def record_calls(lowered: Lowered, recorder: Recorder, setup: SetProgram | None = None) -> Program:
@@ -299,6 +309,11 @@ def extend(lowered: Lowered, recorder: Recorder, own: Program) -> Program:
     """
     known = known_of(lowered, own, recorder.identity)
     recorder.finish(lowered)
+    return record_beside(lowered, recorder, own, known)
+
+
+def record_beside(lowered: Lowered, recorder: Recorder, own: Program, known: Known) -> Program:
+    """Return the same of calls that are complete, of which `known` is what they have of `own`."""
     return _lower_run(lowered, recorder, own.setup, own, known)
 
 

@@ -90,6 +90,10 @@ class Lowered:
     outputs : list of Output
     kept : list of (int, Value or Temp)
         What lies in the handle of an input, by that input's number.
+    reads : dict of Value to int
+        How many bytes of an input a run reads from its beginning on, where these are all.
+    wholes : list of tuple of int
+        The shapes of the outputs' memory, where what is written of it follows extents.
     """
 
     def __init__(self, graph: Graph, is_set: set[Node]) -> None:
@@ -102,6 +106,8 @@ class Lowered:
         self.scalars: list[Place] = list(graph.scalars)
         self.outputs: list[Output] = []
         self.kept: list[tuple[int, Place]] = []
+        self.reads: dict[Value, int] = {}
+        self.wholes: list[tuple[int, ...]] = []
 
     def copy(self) -> Lowered:
         """Return the same calls; what is added to one is not added to the other."""
@@ -113,6 +119,7 @@ class Lowered:
         other.scalars = list(self.scalars)
         other.outputs = list(self.outputs)
         other.kept = list(self.kept)
+        other.reads, other.wholes = self.reads, self.wholes
         return other
 
     def add(self, node: Node, items: list[Any]) -> None:

@@ -19,16 +19,18 @@ def row_major(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def is_prefix(shape: Sequence[int]) -> bool:
-    """Whether a dense array of `shape` lies like the first part of one with the largest extents.
+def is_prefix(shape: Sequence[int], whole: Sequence[int] | None = None) -> bool:
+    """Whether a dense array of `shape` lies like the first part of one of shape `whole`.
 
-    >>> is_prefix((2, 3, 4))
-    True
+    Without that it is one with the largest extents.
+
+    >>> is_prefix((2, 3, 4)), is_prefix((1, 3, 4), (5, 3, 4)), is_prefix((2, 1, 4), (2, 3, 4))
+    (True, True, False)
     """
-    whole = row_major([int(n) for n in shape])
+    strides = row_major([int(n) for n in shape] if whole is None else whole)
     return all(
         own == stride or n == 1
-        for n, own, stride in zip(shape, row_major(shape), whole, strict=True)
+        for n, own, stride in zip(shape, row_major(shape), strides, strict=True)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from fastgraph._core.sizes import activated
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.registry import ELEMENTWISE, Windows
 from fastgraph.passes.canonicalise import EPILOGUE
@@ -44,6 +45,8 @@ def few_positions(node: Node) -> bool:
     for i in reversed(range(len(windows.counts))):
         walked += (windows.counts[i] - 1) * step
         step *= windows.counts[i] + (windows.spans[i] - 1) // windows.strides[i]
+    # As many as there can be: a program for extents has the weights of the model's own.
+    positions, walked = activated(positions, ()), activated(walked, ())
     return positions < LEAST_FILLED * (-(-walked // TILE) * TILE)
 
 

@@ -87,6 +87,12 @@ def number_of(found: Any, active: Collection[Dim]) -> Any:
 def resized(source: Source, active: Collection[Dim]) -> tuple[Graph, list[Guard]]:
     """Return a graph whose sizes follow the `active` dimensions, and what they must not do.
 
+    Parameters
+    ----------
+    source : Source
+    active : collection of (str, int)
+        As `activated` takes it.
+
     Raises
     ------
     UnsupportedError

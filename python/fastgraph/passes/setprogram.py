@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from fastgraph._core.sizes import activated
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.opdef import Attrs
 from fastgraph.ir.types import FLOAT32, is_half
@@ -49,7 +50,8 @@ def _may_turn(node: Node) -> bool:
         not (attrs["packed"] or attrs["transpose_a"] or attrs["transpose_b"])
         and weight.ndim == 2
         and is_float32_or_half(weight)
-        and 1 <= prod(x.shape[:-1]) <= FEW_ROWS
+        # As many as there can be: a program for extents has the weights of the model's own.
+        and 1 <= activated(prod(x.shape[:-1]), ()) <= FEW_ROWS
         and attrs["k"] * weight.dtype.itemsize % PIECE == 0
     )
 

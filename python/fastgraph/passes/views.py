@@ -115,7 +115,7 @@ def through(value: Value, offset: int, steps: Steps) -> tuple[Value, int, Steps]
         if extent == 1:
             found.append((1, 0))
             continue
-        fitting = [a for a, n in enumerate(value.shape) if n > 1 and step and step % own[a] == 0]
+        fitting = [a for a, n in enumerate(value.shape) if n != 1 and step and step % own[a] == 0]
         if not fitting:
             return None
         axis = max(fitting, key=own.__getitem__)

@@ -16,7 +16,7 @@ from fastgraph._core.executable import Cell
 from fastgraph._core.keys import KeyWriter
 from fastgraph._core.sizes import dims_of
 from fastgraph.device.store import Store
-from fastgraph.errors import CompileError, InputError, UnsupportedError
+from fastgraph.errors import CompileError, InputError
 from fastgraph.ir.graph import Graph
 from fastgraph.ir.rows import RowFlow, follow_rows
 from fastgraph.runtime.compiled import CompiledGraph, connect
@@ -459,8 +459,8 @@ class BucketedCompileCache:
             `rows` lies in no range, an input has another number of rows, an active extent was set
             on the model of the range, or as `run`.
         UnsupportedError
-            Rows that were filled in could change one that was given, and an extent cannot be set,
-            on this device or for an operator: the operator is named.
+            Rows that were filled in could change one that was given, and an extent cannot be set
+            for an operator, which is named.
         Exception
             As `get_or_compile`.
         """
@@ -504,8 +504,6 @@ class BucketedCompileCache:
     ) -> tuple[Array, ...]:
         """Run with an active extent, which takes rows as they are."""
         if bucket.flow is not None:
-            if self._session.context.api != "cpu":
-                check_apart(bucket.flow, bucket.title)
             check_rows(inputs, bucket.rows_of, extent[0])
         return bucket.narrowed.run(extent, self._dim, inputs, scalars)
 
@@ -546,17 +544,6 @@ def checked_ranges(ranges: Any) -> list[Range]:
     if not found:
         raise InputError("no ranges were given; one at least is needed")
     return found
-
-
-def check_apart(flow: RowFlow, title: str) -> None:
-    """Raise UnsupportedError where rows that were filled in could change others."""
-    if flow.mixed:
-        name, node = flow.mixed[0]
-        raise UnsupportedError(
-            f"{title}: output {name!r} cannot be had for fewer rows: {node.op} "
-            f"({node.name!r}, {node.site}) lets each row depend on others, also on rows that were "
-            "filled in; give sizes that need no filling, or max_padding=1 for a compile of each"
-        )
 
 
 def filled(

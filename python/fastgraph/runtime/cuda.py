@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +11,6 @@ import numpy as np
 from fastgraph._core import buffer, cuda_reserve, cuda_work
 from fastgraph._core.buffer import Block, Buffer
 from fastgraph._core.cuda_runner import CudaRunner, cuda_runner
-from fastgraph._core.record import Launch, Record, flat_nodes
 from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
 from fastgraph.device.backend import named
@@ -21,32 +19,29 @@ from fastgraph.device.context import DeviceContext
 from fastgraph.device.cuda.backend import CudaBackend
 from fastgraph.device.cuda.batch import load_all
 from fastgraph.device.foreign import as_buffer, is_foreign, settle
-from fastgraph.errors import CompileError, InputError, OutOfMemoryError, UnsupportedError
+from fastgraph.errors import InputError, OutOfMemoryError
+from fastgraph.ir.dims import Dim
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cuda import Target
 from fastgraph.lower.cuda.call import KernelCode
 from fastgraph.lower.cuda.order import launch_ns
-from fastgraph.lower.cuda.recorder import CudaRecorder, codes_of
-from fastgraph.lower.cuda.seam import (
-    SCALAR_BYTES,
-    count_pieces,
-    move_code,
-    with_pointers,
-)
+from fastgraph.lower.cuda.recorder import CudaRecorder
+from fastgraph.lower.cuda.seam import count_pieces, move_code, with_pointers
 from fastgraph.lower.program import Program, SetProgram, TapPlace, lower_calls, record_calls
 from fastgraph.lower.residency import NOTHING, Residency
-from fastgraph.lower.sharing import can_share
-from fastgraph.lower.storage import Lowered, Place, nbytes_of
+from fastgraph.lower.storage import Lowered
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
+from fastgraph.passes.extents import Source
 from fastgraph.runtime.cuda_experts import Residence, check_experts
+from fastgraph.runtime.cuda_extents import CudaNarrowing
+from fastgraph.runtime.cuda_programs import Programs, check_arguments, put_handles
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.side import Code, Narrowing, Side
 
 if TYPE_CHECKING:
     from fastgraph.runtime.compiled import CompiledGraph
-    from fastgraph.runtime.extents import Extension
     from fastgraph.runtime.params import ParamSet
 
 __all__ = ["CudaSide"]
@@ -59,8 +54,6 @@ STAGING_ALIGNMENT = 64
 HANDLE_ALIGNMENT = 16
 # From this estimate on a wait lets other threads go on at once.
 LONG_NS = 200_000.0
-# So many programs of one graph are kept, by which inputs are resident and what is fed.
-MOST_RESIDENT = 8
 
 
 class CudaSide(Side):
@@ -94,13 +87,6 @@ class CudaSide(Side):
         )
         lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
         return CudaCode(lowered, recorder, functions, self)
-
-    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
-        """Refuse what cannot follow extents, which is named."""
-        optimised = optimise(graph, fuse=options.fuse, pack=False)
-        recorder = CudaRecorder(self.target(replace(options, cublas=False)), _no_function)
-        lower_calls(optimised.graph, optimised.is_set, recorder)
-        raise UnsupportedError("active extents are not supported on cuda yet")
 
     def target(self, options: CompileOptions) -> Target:
         """Return what lowerings may depend on."""
@@ -162,10 +148,6 @@ class CudaSide(Side):
         settle((*inputs.values(), *out), stream)
 
 
-def _no_function(code: KernelCode) -> Any:
-    raise UnsupportedError("active extents are not supported on cuda yet")
-
-
 class CudaCode(Code):
     """Launches of a run and of setting parameters."""
 
@@ -176,64 +158,26 @@ class CudaCode(Code):
         functions: dict[KernelCode, Any],
         side: CudaSide,
     ) -> None:
-        self.lowered = lowered
         self.recorder = recorder
         self.functions = functions
         self.side = side
         self.target = recorder.target
         self.setup: SetProgram | None = None
-        self.program = self._program(NOTHING)
+        self.programs = Programs(side.gpu, lowered, recorder, functions, self._record)
+        self.program, _ = self.programs.reside(NOTHING)
         self.setup = self.program.setup
-        # The latest programs for runs that keep a state.
-        self.resident: dict[Residency, tuple[Program, Residency]] = {}
+        check_arguments(self.setup.record, side.gpu)
 
-    def _program(self, residency: Residency) -> Program:
-        """Return the program whose inputs and outputs come and go like this."""
-        gpu = self.side.gpu
-        lowered = self.lowered.copy()
-        self.recorder.finish(lowered, residency)
-        codes = {c: n for c, n in codes_of(lowered).items() if c not in self.functions}
-        self.functions.update(load_all(gpu.loader, codes))
-        program = record_calls(lowered, self.recorder, self.setup)
-        _check_arguments(program.record, gpu)
-        if self.setup is None:
-            _check_arguments(program.setup.record, gpu)
-        return program
+    def _record(self, lowered: Lowered) -> Program:
+        return record_calls(lowered, self.recorder, self.setup)
 
     def reside(self, residency: Residency) -> tuple[Program, Residency]:
         """Return the program whose kernels read these inputs where they lie, and that feeds."""
-        found = self.resident.get(residency)
-        if found is None:
-            found = self._reside(residency)
-            self.resident[residency] = found
-            while len(self.resident) > MOST_RESIDENT:
-                self.resident.pop(next(iter(self.resident)), None)
-        return found
+        return self.programs.reside(residency)
 
-    def _reside(self, residency: Residency) -> tuple[Program, Residency]:
-        graph, roots = self.lowered.graph, self.lowered.roots
-        written = {roots.of(out)[0] for _, call in self.lowered.run_calls for out in call.outs}
-        taken: set[Place] = set()
-        refused = set()
-        for feed in residency.feeds:
-            if feed.in_place:
-                value = graph.outputs[feed.output][1]
-                root, _ = roots.of(value)
-                if root in written - taken and nbytes_of(root) == nbytes_of(value):
-                    taken.add(root)
-                else:
-                    refused.add((feed.handle, feed.output))
-        residency = residency.copying(refused)
-        program = self._program(residency)
-        assert program.blocks == self.program.blocks
-        kept = dict(program.kept)
-        pairs = {
-            (program.inputs[feed.handle], kept[feed.handle]): (feed.handle, feed.output)
-            for feed in residency.feeds
-            if feed.in_place
-        }
-        apart = {pairs[pair] for pair in pairs.keys() - can_share(program, pairs)}
-        return self._reside(residency.copying(apart)) if apart else (program, residency)
+    def extend(self, source: Source, dims: tuple[Dim, ...], options: CompileOptions) -> Narrowing:
+        """Return what runs with extents of these dimensions."""
+        return CudaNarrowing(self, source, dims, options)
 
     def retake(
         self,
@@ -256,12 +200,10 @@ class CudaCode(Code):
         # Numbers of memories are the same, but for those that lie in handles, which are the last.
         blocks = runner.blocks[: len(self.program.record.memories)]
         blocks[ARENA] = arena, 0
-        places = [*program.kept, *((i, program.inputs[i]) for i in residency.inputs)]
         blocks += [None] * len(program.kept)
-        for i, memory in places:
-            if i in handles:
-                blocks[memory] = handles[i].block, handles[i].offset
+        put_handles(blocks, program, residency, handles)
         runner.retake(
+            program,
             program.record,
             blocks,
             arena,
@@ -406,6 +348,7 @@ class CudaCode(Code):
         return cuda_runner(
             gpu.gpu,
             gpu.create_stream(),
+            program,
             program.record,
             blocks,
             arena,
@@ -420,10 +363,6 @@ class CudaCode(Code):
             self.side.release_gil,
             sum(launch_ns(meta) for meta in program.meta) >= LONG_NS,
         )
-
-    def extended(self, extension: Extension, title: str) -> tuple[Any, Any]:
-        """Refuse: see `CudaSide.extend`."""
-        raise UnsupportedError("active extents are not supported on cuda yet")
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph, which gives scalars by address."""
@@ -457,30 +396,3 @@ def _offsets(program: Program, memories: Sequence[int]) -> list[int]:
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // STAGING_ALIGNMENT) * STAGING_ALIGNMENT
-
-
-def _check_arguments(record: Record, gpu: CudaBackend) -> None:
-    """Raise CompileError where a launch does not give what its kernel takes: the driver asks not.
-
-    That is a mistake of a lowering, not of the graph's.
-    """
-    sizes: dict[int, list[int]] = {}
-    for node in flat_nodes(record.nodes):
-        call = node.call
-        if not isinstance(call, Launch):
-            continue
-        handle = call.function.handle
-        if handle not in sizes:
-            sizes[handle] = [size for _, size in gpu.loader.parameter_sizes(handle)]
-        given = [_size(argument) for argument in call.arguments]
-        if given != sizes[handle]:
-            raise CompileError(
-                f"node {node.name!r} ({node.label}): kernel {call.function.name!r} takes "
-                f"parameters of {sizes[handle]} bytes and is given {given}"
-            )
-
-
-def _size(argument: tuple[Any, ...]) -> int:
-    if argument[0] == "value":
-        return len(argument[1])
-    return SCALAR_BYTES

@@ -13,11 +13,12 @@ from fastgraph._core.sizes import ActiveSize, SizeTable, activated, dims_of
 from fastgraph._core.staging import Active
 from fastgraph.errors import InputError, UnsupportedError
 from fastgraph.ir.dims import LEADING, Dim, follows
-from fastgraph.ir.graph import Value
+from fastgraph.ir.graph import Graph, Value
 from fastgraph.lower.program import Program
 from fastgraph.lower.residency import Residency
 from fastgraph.lower.sharing import ports_that_share
 from fastgraph.passes.extents import Guard, Source, resized
+from fastgraph.runtime.side import Narrow, Narrowing
 from fastgraph.runtime.state import Stateful
 
 if TYPE_CHECKING:
@@ -57,37 +58,23 @@ class Ports:
 
 
 class Extension:
-    """A program whose sizes follow some dimensions; a model and its clones share it."""
+    """A graph whose sizes follow some dimensions; a model and its clones share it."""
 
     def __init__(
-        self, dims: _Dims, program: Program, own: Program, guards: Sequence[Guard], source: Source
+        self, dims: _Dims, graph: Graph, guards: Sequence[Guard], source: Source, way: Narrowing
     ) -> None:
         self.dims = dims
-        self.program = program
+        self.way = way
         self._table = table = SizeTable(dims)
         self._guards = [
             (table.number(guard.size), table.number(guard.unless), guard) for guard in guards
         ]
         shapes = [tuple(activated(n, dims) for n in shape) for shape in source.shapes]
         self._ins = Ports(shapes, table)
-        self._outs = Ports([value.shape for _, value in program.graph.outputs], table)
-        by_name = {value.name: value for value in own.graph.params}
-        # By memory number: parameters of the model that its own program does not read itself.
-        self.params = {
-            memory: by_name[value.name]
-            for value, memory in program.blocks.items()
-            if value.node.op == "param"
-        }
-        self.constants = {
-            memory: np.ascontiguousarray(value.node.attrs["value"])
-            for value, memory in program.blocks.items()
-            if value.node.op == "constant"
-        }
+        self._outs = Ports([value.shape for _, value in graph.outputs], table)
 
-    def shape_of(self, node: str, output: int, actual: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the active shape of an output of a node."""
-        found = next(one for one in self.program.graph.nodes if one.name == node)
-        shape = found.outputs[output].shape
+    def active_shape(self, shape: tuple[int, ...], actual: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what a shape that follows the dimensions is."""
         port = Ports([shape], self._table).of(self._table.work_out(actual))[0]
         return shape if port is None else port[0]
 
@@ -107,7 +94,7 @@ class Extension:
 class Extent:
     """Extents that can be set: what runs, with which of them, on which parts."""
 
-    made: Any
+    made: tuple[Extension, Narrow]
     actual: tuple[int, ...]
     wanted: dict[Dim, int]
     outs: tuple[_Port | None, ...]
@@ -123,9 +110,9 @@ class Extents:
     active : dict of Dim to int
         What is set.
     own : object
-        The executable for runs without extents.
+        On the cpu the executable for runs without extents.
     made : dict
-        By the dimensions that are followed: extension, host program or words, executable.
+        By the dimensions that are followed: extension, and what runs.
     outs : tuple of (shape, slices) or None
         What runs write of each output, where an extent is set and that is not all.
     worked_out : dict
@@ -134,14 +121,24 @@ class Extents:
 
     active: dict[Dim, int] = field(default_factory=dict)
     own: Any = None
-    made: dict[_Dims, Any] = field(default_factory=dict)
+    made: dict[_Dims, tuple[Extension, Narrow]] = field(default_factory=dict)
     outs: tuple[_Port | None, ...] = ()
     worked_out: dict[Any, Extent] = field(default_factory=dict)
 
     @property
-    def running(self) -> Any:
+    def dims(self) -> _Dims:
+        """Tuple of Dim: those that have extents."""
+        return tuple(sorted(self.active))
+
+    @property
+    def actual(self) -> tuple[int, ...]:
+        """Tuple of int: how many there are of each."""
+        return tuple([self.active[dim] for dim in self.dims])
+
+    @property
+    def running(self) -> Narrow | None:
         """What runs now; None where that is the model's own program."""
-        return self.made[tuple(sorted(self.active))] if self.active else None
+        return self.made[self.dims][1] if self.active else None
 
 
 class Extended(Stateful):
@@ -242,7 +239,7 @@ class Extended(Stateful):
     def _timed(self) -> Program:
         """The program that a run is one of now."""
         running = self._extents.running
-        return self._program if running is None else running[0].program
+        return self._program if running is None else running.program
 
     def _set_extents(self, wanted: dict[Dim, int]) -> Extent | None:
         """Take over extents, all or nothing; return what runs are then given."""
@@ -255,43 +252,37 @@ class Extended(Stateful):
         made = extents.made.get(dims)
         if made is None:
             made = self._made_for(dims)
-        extension = made[0]
+        extension, narrow = made
         actual = tuple([wanted[dim] for dim in dims])
         ins, outs = extension.ports(actual)
+        narrow.prepare(self, actual)
         parts = tuple([None if port is None else port[1] for port in outs])
         state = Extent(made, actual, wanted, outs, Active(ins, parts))
         self._locked(lambda: self._enter(state))
         return state
 
-    def _made_for(self, dims: _Dims) -> Any:
+    def _made_for(self, dims: _Dims) -> tuple[Extension, Narrow]:
         compilation = self._compilation
         extension = compilation.extensions.get(dims)
         if extension is None:
             extension = extension_of(compilation, dims)
             extension = compilation.extensions.setdefault(dims, extension)
-        return extension, compilation.code.extended(extension, compilation.title)
+        return extension, extension.way.start(compilation.title)
 
     def _enter(self, state: Extent) -> None:
         """With the lock held."""
         extents = self._extents
-        extension, (program, executable) = state.made
+        extension, narrow = state.made
         feeds = bool(self._state.rules)
         if feeds:
-            self._check_feeds(extension, state.outs)
-        if extents.active.keys() == state.wanted.keys():
-            program.set_extents(state.actual)
-        else:
-            places = self._places_of(extension)
-            if extents.own is None:
-                extents.own = self.executable
-            program.set_extents(state.actual)
-            self._switch(executable, places)
-            extents.made[extension.dims] = state.made
+            self._check_feeds(narrow, state.outs)
+        other = narrow.enter(self, state.actual)
+        extents.made[extension.dims] = state.made
         extents.active = state.wanted
         extents.outs = state.outs
-        self._set_active(state.parts, feeds)
+        self._set_active(state.parts, feeds or other)
 
-    def _check_feeds(self, extension: Extension, outs: Sequence[_Port | None]) -> None:
+    def _check_feeds(self, narrow: Narrow, outs: Sequence[_Port | None]) -> None:
         """Raise UnsupportedError for a feed that would not be what it is now."""
         for i, rule in self._state.rules.items():
             port = outs[rule.output]
@@ -304,8 +295,9 @@ class Extended(Stateful):
             pair = {(i, rule.output)}
             if (
                 rule.at is None
+                and not narrow.resides
                 and ports_that_share(self._program, pair)
-                and not ports_that_share(extension.program, pair)
+                and not ports_that_share(narrow.program, pair)
             ):
                 raise UnsupportedError(
                     f"the feed of handle {handle!r} is computed where the handle lies, which the "
@@ -314,15 +306,22 @@ class Extended(Stateful):
 
     def _settle(self) -> None:
         extents = self._extents
-        if extents.active:
-            self._check_feeds(extents.running[0], extents.outs)
+        if extents.running is not None:
+            self._check_feeds(extents.running, extents.outs)
         super()._settle()
+
+    def _run_as(self, asked: Residency) -> Residency:
+        extents = self._extents
+        if extents.running is None or not extents.running.resides:
+            return super()._run_as(asked)
+        return extents.running.settle(self, extents.actual)
 
     def _possible(self, residency: Residency) -> Residency:
         here = {(feed.handle, feed.output) for feed in residency.feeds if feed.in_place}
         shared = set(here)
-        for extension, _ in self._extents.made.values() if here else ():
-            shared = ports_that_share(extension.program, shared)
+        for _, narrow in self._extents.made.values() if here else ():
+            if not narrow.resides:
+                shared = ports_that_share(narrow.program, shared)
         # Nothing is fed of an output of which a run writes nothing.
         feeds = [feed for feed in residency.feeds if self._written_shape(feed.output)[:1] != (0,)]
         return replace(residency, feeds=tuple(feeds)).copying(here - shared)
@@ -335,24 +334,12 @@ class Extended(Stateful):
     def _leave_extents(self) -> None:
         """With the lock held."""
         extents = self._extents
-        self._switch(extents.own, [])
+        assert extents.running is not None
+        other = extents.running.resides
+        extents.running.leave(self)
         extents.active = {}
         extents.outs = ()
-        self._set_active(None, bool(self._state.rules))
-
-    def _places_of(self, extension: Extension) -> list[tuple[int, Block]]:
-        """Where parameters lie that the extension alone reads."""
-        places = []
-        for memory, value in extension.params.items():
-            block = self._params.block(value)
-            if block is not None:
-                places.append((memory, block))
-            elif value in self._params.is_set:
-                raise UnsupportedError(
-                    f"the active extent needs parameter {value.name!r} as it was set, of which "
-                    "only what was computed of it is kept"
-                )
-        return places
+        self._set_active(None, other or bool(self._state.rules))
 
     def _extent_places(self, made: Mapping[int, Block]) -> list[tuple[int, Block]]:
         """Where new blocks, by slot, belong that the program for extents alone reads."""
@@ -362,26 +349,26 @@ class Extended(Stateful):
         slot_of = self._compilation.setup.slot_of
         return [
             (memory, made[slot_of[value]])
-            for memory, value in running[0].params.items()
+            for memory, value in running.params(self, running.program).items()
             if slot_of[value] in made
         ]
 
     def _shape_in_run(self, node: str, output: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape that an output of a node has in runs; `shape` without extents."""
-        active, running = self._extents.active, self._extents.running
-        if running is None:
+        extents = self._extents
+        if extents.running is None:
             return shape
-        extension = running[0]
-        return extension.shape_of(node, output, tuple([active[dim] for dim in extension.dims]))
+        found = next(one for one in extents.running.program.graph.nodes if one.name == node)
+        extension, _ = extents.made[extents.dims]
+        return extension.active_shape(found.outputs[output].shape, extents.actual)
 
     @property
     def _active_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the active parts of inputs."""
-        active = self._extents.active
-        running = self._extents.running
-        if running is None:
+        extents = self._extents
+        if not extents.active:
             return {}
-        ins, _ = running[0].ports(tuple([active[dim] for dim in running[0].dims]))
+        ins, _ = extents.made[extents.dims][0].ports(extents.actual)
         specs = zip(self.input_specs, ins, strict=True)
         return {spec[0]: port[0] for spec, port in specs if port is not None}
 
@@ -450,11 +437,11 @@ def describe(dim: Dim) -> str:
 
 
 def extension_of(compilation: Compilation, dims: _Dims) -> Extension:
-    """Infer and lower the graph of a model with sizes that follow `dims`."""
-    source, own = compilation.source, compilation.program
+    """Infer the graph of a model with sizes that follow `dims`, and what runs it."""
+    source = compilation.source
     graph, guards = resized(source, dims)
-    program = compilation.side.extend(graph, compilation.options, own)
-    return Extension(dims, program, own, guards, source)
+    way = compilation.code.extend(source, dims, compilation.options)
+    return Extension(dims, graph, guards, source, way)
 
 
 def kept_params(source: Source) -> frozenset[str]:

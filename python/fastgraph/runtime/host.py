@@ -20,6 +20,7 @@ from fastgraph.device.backend import named
 from fastgraph.device.child import Part
 from fastgraph.device.context import DeviceContext
 from fastgraph.errors import InputError, OutOfMemoryError
+from fastgraph.ir.dims import Dim
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cpu import Target
 from fastgraph.lower.cpu.recorder import HostRecorder
@@ -36,14 +37,15 @@ from fastgraph.lower.sharing import ports_that_share
 from fastgraph.lower.storage import nbytes_of
 from fastgraph.lower.taps import HEAD_NBYTES, WORD
 from fastgraph.passes import Optimised, optimise
+from fastgraph.passes.extents import Source, resized
 from fastgraph.runtime.options import CompileOptions
 from fastgraph.runtime.part import ARENA, part_of
-from fastgraph.runtime.side import Code, Side
+from fastgraph.runtime.side import Code, Narrow, Narrowing, Side
 
 if TYPE_CHECKING:
     from fastgraph._core.host_graph import HostGraph
     from fastgraph.runtime.compiled import CompiledGraph
-    from fastgraph.runtime.extents import Extension
+    from fastgraph.runtime.extents import Extended
     from fastgraph.runtime.params import ParamSet
 
 __all__ = ["HostSide"]
@@ -73,13 +75,6 @@ class HostSide(Side):
         recorder = HostRecorder(Target(self.threads, chosen))
         program = lower(optimised.graph, optimised.is_set, recorder)
         return HostCode(program, chosen, self.threads, self.release_gil)
-
-    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
-        """Return the program of a graph whose sizes follow extents."""
-        optimised = optimise(graph, fuse=options.fuse)
-        recorder = HostRecorder(Target(self.threads, _isa_of(options)))
-        lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
-        return extend(lowered, recorder, own)
 
     def as_stream(self, stream: Any) -> Any:
         """Refuse: the cpu has none."""
@@ -215,20 +210,9 @@ class HostCode(Code):
             self.shared.update({pair: pair in found for pair in unknown})
         return self.program, residency.copying({pair for pair in asked if not self.shared[pair]})
 
-    def extended(self, extension: Extension, title: str) -> tuple[HostProgram, HostGraph]:
-        """Return a program with words of its own, and an executable with an arena of its own."""
-        program = HostProgram(extension.program.record, self.isa, extension.dims)
-        try:
-            arena = buffer.allocate(extension.program.arena_nbytes, zero=False)
-        except OutOfMemoryError as error:
-            raise named(error, "the arena for extents of", title) from None
-        bindings: dict[int, Any] = {ARENA: arena}
-        for memory, array in extension.constants.items():
-            bindings[memory] = block_of(array)
-        # What it notes where the model's own program notes nothing is of no use to anybody.
-        bindings.update({place.memory: self.nothing for place in extension.program.taps})
-        executable = host_graph.instantiate(program, bindings, self.threads, self.release_gil)
-        return program, executable
+    def extend(self, source: Source, dims: tuple[Dim, ...], options: CompileOptions) -> Narrowing:
+        """Return the program of the graph with sizes that follow these dimensions."""
+        return HostNarrowing(self, source, dims, options)
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph."""
@@ -242,6 +226,73 @@ class HostCode(Code):
     def words(self) -> str:
         """str: threads and instruction set."""
         return f"{self.threads} threads, {self.isa}"
+
+
+class HostNarrowing(Narrowing):
+    """One program for all extents of some dimensions: what follows them is worked out for each."""
+
+    def __init__(
+        self, code: HostCode, source: Source, dims: tuple[Dim, ...], options: CompileOptions
+    ) -> None:
+        graph, _ = resized(source, dims)
+        optimised = optimise(graph, fuse=options.fuse)
+        recorder = HostRecorder(Target(code.threads, code.isa))
+        lowered = lower_calls(optimised.graph, optimised.is_set, recorder)
+        self.code = code
+        self.dims = dims
+        self.program = extend(lowered, recorder, code.program)
+
+    def start(self, title: str) -> HostNarrow:
+        """Return a program with words of its own, and an executable with an arena of its own."""
+        code, program = self.code, self.program
+        host = HostProgram(program.record, code.isa, self.dims)
+        try:
+            arena = buffer.allocate(program.arena_nbytes, zero=False)
+        except OutOfMemoryError as error:
+            raise named(error, "the arena for extents of", title) from None
+        bindings: dict[int, Any] = {ARENA: arena}
+        for value, memory in program.blocks.items():
+            if value.node.op == "constant":
+                bindings[memory] = block_of(np.ascontiguousarray(value.node.attrs["value"]))
+        # What it notes where the model's own program notes nothing is of no use to anybody.
+        bindings.update({place.memory: code.nothing for place in program.taps})
+        executable = host_graph.instantiate(host, bindings, code.threads, code.release_gil)
+        return HostNarrow(program, host, executable)
+
+
+class HostNarrow(Narrow):
+    """Words that a model sets, and an executable that reads them in each run."""
+
+    def __init__(self, program: Program, host: HostProgram, executable: HostGraph) -> None:
+        self._program = program
+        self._host = host
+        self._executable = executable
+
+    @property
+    def program(self) -> Program:
+        """Program: that of all extents."""
+        return self._program
+
+    def prepare(self, model: Extended, actual: tuple[int, ...]) -> None:
+        """Look for the parameters that are read."""
+        if model._extents.running is not self:
+            self.places(model, self._program)
+
+    def enter(self, model: Extended, actual: tuple[int, ...]) -> bool:
+        """Set the words; let the runner run the executable."""
+        running = model._extents.running
+        places = [] if running is self else self.places(model, self._program)
+        own = model.executable
+        self._host.set_extents(actual)
+        if running is not self:
+            model._switch(self._executable, places)
+            if running is None:
+                model._extents.own = own
+        return False
+
+    def leave(self, model: Extended) -> None:
+        """Let the runner run its own executable."""
+        model._switch(model._extents.own, [])
 
 
 def _words(block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:

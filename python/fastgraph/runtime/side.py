@@ -14,19 +14,22 @@ from fastgraph._core.runner import Runner
 from fastgraph.device.backend import Backend, backend_of
 from fastgraph.device.child import Part
 from fastgraph.device.outputs import check_outputs
+from fastgraph.errors import UnsupportedError
 from fastgraph.lower.program import Program, SetProgram, TapPlace
 from fastgraph.lower.residency import Residency
 
 if TYPE_CHECKING:
     from fastgraph.device.context import DeviceContext
-    from fastgraph.ir.graph import Graph
+    from fastgraph.ir.dims import Dim
+    from fastgraph.ir.graph import Graph, Value
     from fastgraph.passes import Optimised
+    from fastgraph.passes.extents import Source
     from fastgraph.runtime.compiled import CompiledGraph
-    from fastgraph.runtime.extents import Extension
+    from fastgraph.runtime.extents import Extended
     from fastgraph.runtime.options import CompileOptions
     from fastgraph.runtime.params import ParamSet
 
-__all__ = ["Code", "Side"]
+__all__ = ["Code", "Narrow", "Narrowing", "Side"]
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -140,17 +143,101 @@ class Code(ABC):
         """Return the nodes of a model for another graph; called with its lock."""
 
     @abstractmethod
-    def extended(self, extension: Extension, title: str) -> tuple[Any, Any]:
-        """Return what sets extents by ``set_extents``, and the executable that follows them.
+    def extend(self, source: Source, dims: tuple[Dim, ...], options: CompileOptions) -> Narrowing:
+        """Return what runs with extents of these dimensions.
 
-        The memories that it shares with the model's own executable are bound when it is switched
-        to.
+        Raises
+        ------
+        UnsupportedError
+            Operators cannot follow; each is named.
         """
 
     @property
     @abstractmethod
     def words(self) -> str:
         """str: how summaries call what the program was made for."""
+
+
+class Narrowing(ABC):
+    """What runs with extents of some dimensions: what a model and its clones share of it."""
+
+    @abstractmethod
+    def start(self, title: str) -> Narrow:
+        """Return what one model has of it; raises OutOfMemoryError."""
+
+
+class Narrow(ABC):
+    """What one model runs with extents of some dimensions.
+
+    Attributes
+    ----------
+    resides : bool
+        Its program is another one for other handles and feeds.
+    """
+
+    resides = False
+
+    @property
+    @abstractmethod
+    def program(self) -> Program:
+        """Program: that of the extents set last."""
+
+    @abstractmethod
+    def prepare(self, model: Extended, actual: tuple[int, ...]) -> None:
+        """Do what takes long and what can fail for these extents, without the model's lock.
+
+        Raises
+        ------
+        UnsupportedError
+            A parameter is needed as it was set, of which only what was computed of it is kept.
+        """
+
+    @abstractmethod
+    def enter(self, model: Extended, actual: tuple[int, ...]) -> bool:
+        """Let runs have these extents; with the lock.
+
+        Returns
+        -------
+        bool
+            Whether the runner has to be told of handles and feeds anew.
+
+        Raises
+        ------
+        FastGraphError
+            Everything is as it was.
+        """
+
+    def settle(self, model: Extended, actual: tuple[int, ...]) -> Residency:
+        """Let the runner run what handles and feeds now ask for, where `resides`; with the lock."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def leave(self, model: Extended) -> None:
+        """Let runs be the model's own again; with the lock."""
+
+    def params(self, model: Extended, program: Program) -> dict[int, Value]:
+        """Return, by memory, the model's parameters that `program` reads and its own does not."""
+        names = {value.name: value for value in model._compilation.program.graph.params}
+        return {
+            memory: names[value.name]
+            for value, memory in program.blocks.items()
+            if value.node.op == "param"
+        }
+
+    def places(self, model: Extended, program: Program) -> list[tuple[int, Block]]:
+        """Return where the parameters lie that `program` alone reads; raises as `prepare`."""
+        places = []
+        params = model._params
+        for memory, value in self.params(model, program).items():
+            block = params.block(value)
+            if block is not None:
+                places.append((memory, block))
+            elif value in params.is_set:
+                raise UnsupportedError(
+                    f"the active extent needs parameter {value.name!r} as it was set, of which "
+                    "only what was computed of it is kept"
+                )
+        return places
 
 
 class Side(ABC):
@@ -184,10 +271,6 @@ class Side(ABC):
     @abstractmethod
     def code(self, optimised: Optimised, options: CompileOptions) -> Code:
         """Return the program of an optimised graph."""
-
-    @abstractmethod
-    def extend(self, graph: Graph, options: CompileOptions, own: Program) -> Program:
-        """Return the program of a graph whose sizes follow extents, beside that of the model."""
 
     @abstractmethod
     def as_stream(self, stream: Any) -> Any:

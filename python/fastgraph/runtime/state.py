@@ -612,10 +612,9 @@ class Stateful(Engine):
                         f"{self.output_specs[rule.output][0]!r}; give it memory of its own"
                     )
 
-    def _settle(self) -> None:
-        """Tell the runner of handles and feeds; called by the first run after a change."""
-        state, code = self._state, self._compilation.code
-        handles = {i: handle.buffer for i, handle in state.handles.items()}
+    def _asked(self) -> Residency:
+        """Return which inputs runs have in handles, and what goes into them, as it could be."""
+        state = self._state
         taken: set[int] = set()
         wanted = []
         for i, rule in state.rules.items():
@@ -624,17 +623,27 @@ class Stateful(Engine):
             if in_place:
                 taken.add(rule.output)
             wanted.append(self._spec(i, rule, in_place))
-        resident = {i for i, held in handles.items() if held.nbytes}
-        asked = Residency(self._resident | resident, tuple(wanted))
+        resident = {i for i, handle in state.handles.items() if handle.buffer.nbytes}
+        return Residency(self._resident | resident, tuple(wanted))
+
+    def _run_as(self, asked: Residency) -> Residency:
+        """Let the runner run the program for that; return what it is one for."""
+        code = self._compilation.code
         program, residency = code.reside(asked)
         if program is not self._program:
+            handles = {i: handle.buffer for i, handle in self._state.handles.items()}
             title = self._compilation.title
             code.retake(self._runner, program, residency, self._params, handles, title)
             self._program, self._resident = program, residency.inputs
+        return residency
+
+    def _settle(self) -> None:
+        """Tell the runner of handles and feeds; called by the first run after a change."""
+        residency = self._run_as(self._asked())
         feeds = [self._feed(spec) for spec in self._possible(residency).feeds]
         by_handle = {fed.handle: fed for fed in feeds}
         growing = []
-        for i, handle in state.handles.items():
+        for i, handle in self._state.handles.items():
             if handle.growth is not None:
                 handle.growth.follow(by_handle.get(i))
                 growing.append(handle.growth)

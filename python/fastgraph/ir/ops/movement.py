@@ -57,7 +57,7 @@ def infer_slice(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
         raise GraphError(f"slice: one start, size and step per axis of {shape} are needed")
     for axis, (dim, start, size, step) in enumerate(zip(shape, *bounds, strict=True)):
         last = start + (size - 1) * step
-        if size < 0 or step == 0 or (size and not (0 <= start < dim and 0 <= last < dim)):
+        if size < 0 or step == 0 or (size > 0 and not (0 <= start < dim and 0 <= last < dim)):
             raise GraphError(
                 f"slice: start {start}, size {size}, step {step} leave axis {axis} of {shape}"
             )

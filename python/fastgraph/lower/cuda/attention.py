@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
+from fastgraph._core.sizes import divisor_of
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
 from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.given import refuse, words
 from fastgraph.lower.cuda.launch import cost, i32, traffic
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -42,23 +45,7 @@ PLAIN_THREADS = 256
 COMBINE_THREADS = 128
 NOTHING: Argument = ("value", bytes(8))
 
-STRIDES = np.dtype([(name, "i8") for name in ("offset", "batch", "head", "position")])
-WORDS = np.dtype(
-    [
-        ("sizes", "i4", 6),
-        ("bounds", "i4", 2),
-        ("splits", "i4"),
-        ("split_keys", "i4"),
-        ("scale", "f8"),
-        ("cap", "f8"),
-        ("q", STRIDES),
-        ("k", STRIDES),
-        ("v", STRIDES),
-        ("o", STRIDES),
-        ("mask", "i8", 4),
-    ],
-    align=True,
-)
+WORDS = "<10i2d20q"
 """The struct Attention of sources/attention.cuh."""
 
 
@@ -111,7 +98,7 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
     if kernel.splits > 1:
         nbytes = kernel.splits * all_rows * (sizes.value_length + 2) * item
         partial = Temp(nbytes, "parts of the keys")
-    arguments = words(node, kernel)
+    arguments = describe(node, kernel)
     pairs = sizes.batch * sizes.heads * seen(sizes, attrs["lower"], attrs["upper"])
     flops = 2 * pairs * (sizes.length + sizes.value_length)
     nbytes = traffic((out, *operands))
@@ -172,7 +159,14 @@ def choose_kernel(node: Node, target: Target) -> Kernel:
 
 
 def lengths(sizes: AttentionSizes) -> tuple[int, int]:
-    """The elements of a head of k and of v as kernels take them."""
+    """The elements of a head of k and of v as kernels take them.
+
+    Raises
+    ------
+    UnsupportedError
+        They follow an extent.
+    """
+    refuse("heads have as many elements in each run", sizes.length, sizes.value_length)
     return up(sizes.length, STEP), up(sizes.value_length, STEP)
 
 
@@ -189,10 +183,10 @@ def flash(node: Node, rows: int, target: Target) -> Kernel:
     fitting = [tile for tile in tiles if shared(tile) <= target.max_shared_bytes]
     full = [t for t in fitting if heads * -(-rows // t.rows) >= target.multiprocessors]
     tile = (full or fitting[-1:])[0]
-    words = [ctype(node.outputs[0].dtype), d, v, *tile, copied_bytes(node, target)]
+    template = [ctype(node.outputs[0].dtype), d, v, *tile, copied_bytes(node, target)]
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "attention_mma"),
-        f"attention_mma<{', '.join(map(str, words))}",
+        f"attention_mma<{', '.join(map(str, template))}",
         tile.rows,
         32 * tile.warps,
         shared(tile),
@@ -214,12 +208,12 @@ def few(node: Node, rows: int, target: Target) -> Kernel:
     warps = FEW_WARPS
     while warps > 1 and shared(warps) > target.max_shared_bytes:
         warps //= 2
-    words = [ctype(node.outputs[0].dtype), d, v, warps, keys, copied_bytes(node, target)]
+    template = [ctype(node.outputs[0].dtype), d, v, warps, keys, copied_bytes(node, target)]
     blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
     splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, target)
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "attention_mma"),
-        f"attention_few<{', '.join(map(str, words))}",
+        f"attention_few<{', '.join(map(str, template))}",
         FEW_ROWS,
         32 * warps,
         shared(warps),
@@ -264,10 +258,10 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
         splits, split_keys = cut(sizes, heads, 4 * keys, target)
     least = node.outputs[0].dtype.itemsize
     copied = copied_bytes(node, target)
-    words = [dtype, d, v, r, keys, copied if copied == WIDEST else least]
+    template = [dtype, d, v, r, keys, copied if copied == WIDEST else least]
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "attention_simt"),
-        f"attention_simt<{', '.join(map(str, words))}",
+        f"attention_simt<{', '.join(map(str, template))}",
         r,
         PLAIN_THREADS,
         shared(tile),
@@ -278,12 +272,12 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
 
 def cut(sizes: AttentionSizes, blocks: int, least: int, target: Target) -> tuple[int, int]:
     """Parts of the keys, none shorter than `least`, and how long each is."""
-    wanted = -(-FEW_BLOCKS * target.multiprocessors // blocks)
-    splits = max(1, min(wanted, sizes.keys // least))
+    wanted, keys = -(-FEW_BLOCKS * target.multiprocessors // int(blocks)), int(sizes.keys)
+    splits = max(1, min(wanted, keys // least))
     if splits == 1:
         return 1, NO_BOUND
-    part = up(-(-sizes.keys // splits), least // 2)
-    return -(-sizes.keys // part), part
+    part = up(-(-keys // splits), least // 2)
+    return -(-keys // part), part
 
 
 def copied_bytes(node: Node, target: Target) -> int:
@@ -294,34 +288,34 @@ def copied_bytes(node: Node, target: Target) -> int:
     for name in "qkv":
         place: Place = node.attrs[name]
         length = sizes.value_length if name == "v" else sizes.length
-        steps = place.offset | place.batch | place.head | place.position | length
-        at = steps * item
+        steps = (place.offset, place.batch, place.head, place.position, length)
+        at = gcd(*map(divisor_of, steps)) * item
         found = min(found, at & -at or WIDEST, target.alignment(node.inputs[place.input]))
     return found
 
 
-def words(node: Node, kernel: Kernel) -> Argument:
+def describe(node: Node, kernel: Kernel) -> Argument:
     """The struct Attention."""
     attrs, out = node.attrs, node.outputs[0]
     sizes: AttentionSizes = attrs["sizes"]
-    found = np.zeros(1, WORDS)
-    found["sizes"] = sizes[1:]
     # Beyond the last key and before the first one there is nothing to bound.
-    found["bounds"] = [
-        -NO_BOUND if attrs["lower"] is None else max(-NO_BOUND, min(attrs["lower"], NO_BOUND)),
-        NO_BOUND if attrs["upper"] is None else max(-NO_BOUND, min(attrs["upper"], NO_BOUND)),
-    ]
-    found["splits"], found["split_keys"] = kernel.splits, kernel.split_keys
-    found["scale"], found["cap"] = attrs["scale"], attrs["softcap"] or 0.0
-    for name in "qkv":
-        found[name] = tuple(attrs[name])[1:]
+    lower = -NO_BOUND if attrs["lower"] is None else max(-NO_BOUND, min(attrs["lower"], NO_BOUND))
+    upper = NO_BOUND if attrs["upper"] is None else max(-NO_BOUND, min(attrs["upper"], NO_BOUND))
     row = sizes.value_length
     steps = (row, sizes.heads * row) if attrs["rows_first"] else (sizes.queries * row, row)
-    found["o"] = (0, prod(out.shape[1:]), *steps)
+    mask: Sequence[int] = (0, 0, 0, 0)
     if attrs["mask"] is not None:
         scores = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-        found["mask"] = broadcast_strides(node.inputs[attrs["mask"]].shape, scores)
-    return "value", found.tobytes()
+        mask = broadcast_strides(node.inputs[attrs["mask"]].shape, scores)
+    return words(
+        WORDS,
+        *sizes[1:],
+        *(lower, upper, kernel.splits, kernel.split_keys),
+        *(attrs["scale"], attrs["softcap"] or 0.0),
+        *(number for name in "qkv" for number in attrs[name][1:]),
+        *(0, prod(out.shape[1:]), *steps),
+        *mask,
+    )
 
 
 def seen(sizes: AttentionSizes, lower: int | None, upper: int | None) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 
 __all__ = ["Argument", "CudaCall", "KernelCode"]
 
-Argument = tuple[str] | tuple[str, int | bytes]
+Argument = tuple[str] | tuple[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,11 @@ class CudaCall:
     outs, ins : tuple of Value or Temp
         What is written and what is read. Every value is dense, in C order.
     grid, block : tuple of int
-        Of three numbers each.
+        Of three numbers each. A grid may follow extents; where it is empty nothing is done.
     arguments : tuple of tuple
         In the order of the kernel's parameters: ``("out", i)`` and ``("in", i)`` are the addresses
-        of operands, ``("value", data)`` bytes of exactly the parameter's size, ``("fault",)`` the
+        of operands, ``("value", data)`` bytes of exactly the parameter's size, ``("sized", Words)``
+        the same where they follow extents, ``("fault",)`` the
         address of the run's error word, ``("node",)`` the uint64 that it takes from this node.
         ``("scalar", i)`` is the value of an operand that is a scalar of the graph, for the seams.
     shared_bytes : int

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.launch import i64
 from fastgraph.lower.cuda.registry import Target
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.flow import Flow, walk
@@ -20,10 +21,9 @@ THREADS = 256
 # What a thread moves at once, and how many blocks do it where there is a lot.
 WIDE = 16
 WAVES = 4
-WORD = 8
 # One kernel fills so many handles; so that its parameters are few enough.
 MOST_FEEDS = 32
-ANY_ROW = (1 << 64) - 1
+ANY_ROW = -1  # As an unsigned word the largest.
 
 # Where a position is told, bytes of it (less than 0: it has no sign), and the last one possible.
 Position = tuple[Place, int, int]
@@ -95,7 +95,7 @@ def _feed(
     outs = tuple(place for _, place in copied)
     arguments: list[Argument] = []
     for i, (_, width, most) in enumerate(checks):
-        arguments += [("in", len(ins) + i), ("value", _word(width)), ("value", _word(most))]
+        arguments += [("in", len(ins) + i), i64(width), i64(most)]
     ins += [at for at, _, _ in checks]
     # Not by list.index: what == makes of two values is a node.
     numbers = {position: i for i, position in enumerate(checks)}
@@ -106,15 +106,15 @@ def _feed(
         rows = graph.inputs[feed.handle].shape[0] if position else 1
         row = nbytes // value.shape[0] if position else nbytes
         arguments += [("out", i), ("in", i)]
-        arguments += [("value", _word(number)) for number in (nbytes, row, rows)]
+        arguments += map(i64, (nbytes, row, rows))
         # Without a position, the first row.
-        arguments.append(("value", _word(numbers[position] if position else len(checks))))
+        arguments.append(i64(numbers[position] if position else len(checks)))
     if can_fail:
         arguments += [("fault",), ("node",)]
-    longest = max(nbytes_of(value) for value in ins[: len(copied)])
+    longest = max(int(nbytes_of(value)) for value in ins[: len(copied)])
     wanted = -(-longest // (THREADS * WIDE))
     blocks = max(1, min(wanted, WAVES * target.multiprocessors // len(copied)))
-    moved = sum(nbytes_of(value) for value in ins[: len(copied)])
+    moved = sum(int(nbytes_of(value)) for value in ins[: len(copied)])
     call = CudaCall(
         _code(len(copied), len(checks), can_fail),
         outs,
@@ -163,7 +163,3 @@ def _kernel(entry: str, n_feeds: int, n_checks: int, can_fail: bool) -> str:
     ]
     head = f"__global__ void {entry}({', '.join(parameters)})"
     return f"{head} {{\n  fg_wait();\n  fg_trigger();\n{''.join(lines)}}}\n"
-
-
-def _word(value: int) -> bytes:
-    return (value & ANY_ROW).to_bytes(WORD, "little")

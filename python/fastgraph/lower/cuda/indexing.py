@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import ceil, prod
 
+from fastgraph._core.sizes import most
 from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.launch import call, pieces, pointers, spread
+from fastgraph.lower.cuda.given import constant
+from fastgraph.lower.cuda.launch import call, i64, pieces, pointers, spread
 from fastgraph.lower.cuda.movement import BY_SIZE
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -41,11 +43,13 @@ def lower_take(node: Node, target: Target) -> list[CudaCall | Alias]:
     vectors = out.size // width
     unroll = 4 if vectors >= 8 * THREADS * target.multiprocessors else 1
     blocks, threads = spread(ceil(vectors / unroll), target)
+    sizes = (outer, read.shape[axis], count, inner)
+    number = "u32" if out.size < 2**31 else "u64"
     entry = (
-        f"take<{BY_SIZE[itemsize]}, {ctype(indices.dtype)}, {width}, {piece}, {unroll}, {threads}, "
-        f"{outer}, {read.shape[axis]}, {count}, {inner}>"
+        f"take<{BY_SIZE[itemsize]}, {ctype(indices.dtype)}, {number}, {width}, {piece}, {unroll}, "
+        f"{threads}, {', '.join(map(constant, sizes))}>"
     )
-    arguments = [*pointers((out,), (read, indices)), ("fault",), ("node",)]
+    arguments = [*pointers((out,), (read, indices)), ("fault",), ("node",), *map(i64, sizes)]
     code = KernelCode(source("take"), entry, "take")
     return [call(code, (out,), (read, indices), blocks, threads, arguments)]
 
@@ -59,16 +63,18 @@ def lower_scatter(node: Node, target: Target) -> list[CudaCall | Alias]:
     (rows, width), count, reduction = x.shape, indices.size, node.attrs["reduction"]
     # What only moves has no type of its own.
     name = ctype(x.dtype) if reduction != "none" else BY_SIZE[x.dtype.itemsize]
-    chunk = max(1, min(width, MOST_COLUMNS))
-    across = max(1, ceil(width / chunk))
+    chunk = max(1, min(int(width), MOST_COLUMNS))
+    across = most(1, ceil(width / chunk))
     # As many blocks as the device has room for, each with as few rows as that allows.
-    wanted = max(1, 2 * target.multiprocessors // across)
-    held = max(1, min(HELD // chunk, ceil(max(rows, 1) / wanted)))
+    wanted = max(1, 2 * target.multiprocessors // int(across))
+    held = max(1, min(HELD // chunk, ceil(max(int(rows), 1) / wanted)))
+    sizes = (rows, width, count)
     entry = (
-        f"scatter<{name}, {JOINS[reduction]}, {THREADS}, {rows}, {width}, {count}, {held}, {chunk}>"
+        f"scatter<{name}, {JOINS[reduction]}, {THREADS}, {', '.join(map(constant, sizes))}, "
+        f"{held}, {chunk}>"
     )
-    blocks = max(1, ceil(rows / held)) * across
+    blocks = most(1, ceil(rows / held)) * across
     ins = (x, indices, updates)
-    arguments = [*pointers((out,), ins), ("fault",), ("node",)]
+    arguments = [*pointers((out,), ins), ("fault",), ("node",), *map(i64, sizes)]
     code = KernelCode(source("elementwise.cuh", "scatter"), entry, "scatter")
     return [call(code, (out,), ins, blocks, THREADS, arguments, inplace=((0, 0),))]

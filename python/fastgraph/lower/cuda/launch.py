@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, prod
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
+from fastgraph.lower.cuda.given import words
 from fastgraph.lower.cuda.registry import WIDEST, Target
 
 __all__ = [
@@ -69,12 +69,12 @@ def pointers(outs: Sequence[Value | Temp], ins: Sequence[Value | Temp]) -> tuple
 
 def i32(number: int) -> Argument:
     """Return `number` as an argument of four bytes."""
-    return ("value", struct.pack("<i", number))
+    return words("<i", number)
 
 
 def i64(number: int) -> Argument:
     """Return `number` as an argument of eight bytes."""
-    return ("value", struct.pack("<q", number))
+    return words("<q", number)
 
 
 def traffic(values: Iterable[Value | Temp]) -> int:
@@ -88,8 +88,12 @@ def traffic(values: Iterable[Value | Temp]) -> int:
     return total
 
 
-def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
+def place(
+    index: str, sizes: Sequence[int], steps: Sequence[int], given: Callable[[int], str] = str
+) -> str:
     """Return, as C++, the offset of an element of axes of these sizes, walked with these steps.
+
+    `given` says how the text has a size.
 
     Examples
     --------
@@ -101,8 +105,9 @@ def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
     terms, inner = [], prod(sizes)
     for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         inner //= size
-        term = f"{index} / {inner}" if inner > 1 else index
-        terms.append(f"{term} % {size} * {step}" if axis else f"{term} * {step}")
+        term = f"{index} / {given(inner)}" if inner != 1 else index
+        term = f"{term} % {given(size)}" if axis else term
+        terms.append(f"{term} * {given(step)}")
     return " + ".join(terms) or "0"
 
 
@@ -143,7 +148,7 @@ def spread(threads: int, target: Target, largest: int = 256) -> tuple[int, int]:
     block = largest
     while block > 64 and threads < 2 * block * target.multiprocessors:
         block //= 2
-    block = min(block, ceil(threads / 32) * 32)
+    block = min(block, max(1, ceil(int(threads) / 32)) * 32)
     return ceil(threads / block), block
 
 
@@ -157,6 +162,7 @@ def column_block(across: int, along: int, threads: int) -> tuple[int, int]:
     >>> column_block(100, 1000, 256), column_block(3, 1000, 256), column_block(3, 2, 256)
     ((32, 8), (4, 64), (16, 2))
     """
+    across, along = int(across), int(along)
     x = 32
     while x > 1 and x >= 2 * across:
         x //= 2

@@ -8,7 +8,8 @@ from math import ceil, prod
 
 from fastgraph.ir.graph import Value
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
-from fastgraph.lower.cuda.launch import call, pieces, spread
+from fastgraph.lower.cuda.given import Given
+from fastgraph.lower.cuda.launch import call, pieces, pointers, spread
 from fastgraph.lower.cuda.registry import WIDEST, Target
 from fastgraph.lower.cuda.text import source
 
@@ -83,8 +84,11 @@ class Loop:
             while unroll * 2 <= limit and unroll * loaded < BYTES_IN_FLIGHT:
                 unroll *= 2
         blocks, threads = spread(ceil(ceil(total / width) / unroll), target)
-        text = self._text(reads, total, width, unroll, threads)
+        short = total < THIRTY_TWO_BITS and all(read.short for read in reads)
+        given = Given("u32" if short else "i64")
+        text = self._text(reads, total, width, unroll, threads, given)
         ins = tuple(operand.value for operand in self.operands)
+        arguments = (*pointers(self.outs, ins), *given.arguments)
         inplace = tuple(
             (i, j)
             for i, out in enumerate(self.outs)
@@ -93,7 +97,7 @@ class Loop:
         )
         code = KernelCode(source(*families) + text, self.name, self.name)
         flops = total * len(self.statements)
-        return call(code, self.outs, ins, blocks, threads, flops=flops, inplace=inplace)
+        return call(code, self.outs, ins, blocks, threads, arguments, flops=flops, inplace=inplace)
 
     def _width(self, total: int, target: Target) -> int:
         """Elements that a thread takes at once: 16 bytes of the widest, fewer for few elements."""
@@ -110,33 +114,35 @@ class Loop:
             width = shorter if shorter * 2 >= width else width
         return width
 
-    def _text(self, reads: list[_Read], total: int, width: int, unroll: int, threads: int) -> str:
+    def _text(
+        self, reads: list[_Read], total: int, width: int, unroll: int, threads: int, given: Given
+    ) -> str:
         """The kernel: a function of elements, where each is read, and the loop."""
-        names = self.out_ctypes
-        index = "u32" if total < THIRTY_TWO_BITS and all(r.short for r in reads) else "i64"
+        names, index = self.out_ctypes, given.ctype
         takes = [f"compute_t<{read.operand.ctype}> x{i}" for i, read in enumerate(reads)]
         takes += [f"{name} &r{i}" for i, name in enumerate(names)]
         lines = ["", f"FG_DEVICE void compute({', '.join(takes)}) {{"]
         lines += [f"  {statement}" for statement in self.statements]
         lines += [f"  r{i} = narrow<{n}>({self.results[i]});" for i, n in enumerate(names)]
         lines.append("}")
-        for i, read in enumerate(reads):
-            if read.kind not in ("dense", "one"):
-                place = read.place(self.sizes)
-                lines.append(f"FG_DEVICE {index} place{i}({index} e) {{ return {place}; }}")
-        parameters = [f"{name} *o{i}" for i, name in enumerate(names)]
-        parameters += [f"const {read.operand.ctype} *i{i}" for i, read in enumerate(reads)]
         # Vectors of a thread are a block's width apart, so that neighbours load side by side.
-        lines += [
-            f"__global__ __launch_bounds__({threads}) void {self.name}({', '.join(parameters)}) {{",
+        head, lines = lines, [
             "  fg_trigger();",
             f"  const {index} first = ({index})blockIdx.x * {threads * unroll} + threadIdx.x;",
-            "  fg_wait();",
-        ]
-        lines += [f"  {read.declaration(i, width, unroll)}" for i, read in enumerate(reads)]
+        ]  # fmt: skip
+        for i, read in enumerate(reads):
+            if read.kind not in ("dense", "one"):
+                place = read.place(self.sizes, given)
+                lines.append(
+                    f"  const auto place{i} = [&]({index} e) -> {index} {{ return {place}; }};"
+                )
+        lines.append("  fg_wait();")
+        lines += [f"  {read.declaration(i, width, unroll, given)}" for i, read in enumerate(reads)]
         whole = total // width
         # Where all threads have as much to do nobody asks.
-        guard = f"if (first + u * {threads} < {whole}) " if whole % (threads * unroll) else ""
+        guard = (
+            f"if (first + u * {threads} < {given(whole)}) " if whole % (threads * unroll) else ""
+        )
         element = f"    const {index} e = (first + u * {threads}) * {width};"
         repeat = ["#pragma unroll", f"  for (int u = 0; u < {unroll}; u++) {guard}{{", element]
         lines += [*repeat, *(f"    {read.load(i, width)}" for i, read in enumerate(reads)), "  }"]
@@ -150,14 +156,19 @@ class Loop:
         lines.append("  }")
         if total % width:
             lines += [
-                f"  if (blockIdx.x == 0 && threadIdx.x < {total % width}) {{",
-                f"    const {index} e = {whole * width} + threadIdx.x;",
+                f"  if (blockIdx.x == 0 && threadIdx.x < {given(total % width)}) {{",
+                f"    const {index} e = {given(whole * width)} + threadIdx.x;",
                 *(f"    {read.last(i)}" for i, read in enumerate(reads) if read.kind != "one"),
             ]
             call = [f"s{i}" for i in range(len(reads))] + [f"o{i}[e]" for i in range(len(names))]
             lines += [f"    compute({', '.join(call)});", "  }"]
         lines.append("}")
-        return "\n".join(lines) + "\n"
+        parameters = [f"{name} *o{i}" for i, name in enumerate(names)]
+        parameters += [f"const {read.operand.ctype} *i{i}" for i, read in enumerate(reads)]
+        takes = [*parameters, *given.parameters]
+        bounds = f"__global__ __launch_bounds__({threads})"
+        head.append(f"{bounds} void {self.name}({', '.join(takes)}) {{")
+        return "\n".join([*head, *lines]) + "\n"
 
 
 @dataclass(frozen=True)
@@ -192,26 +203,26 @@ class _Read:
             return cls(operand, "row", pieces(width, itemsize, alignment, *steps), short)
         return cls(operand, "gather", short=short)
 
-    def place(self, sizes: Sequence[int]) -> str:
+    def place(self, sizes: Sequence[int], given: Given) -> str:
         """The place of what is read for element ``e`` of the result."""
         terms, inner = [], prod(sizes)
         for axis, (size, stride) in enumerate(zip(sizes, self.operand.strides, strict=True)):
             inner //= size
             if not stride:
                 continue
-            term = "e" if inner == 1 else f"e / {inner}"
+            term = "e" if inner == 1 else f"e / {given(inner)}"
             if axis:
-                term = f"{term} % {size}"
-            terms.append(f"({term}) * {stride}" if stride != 1 else f"({term})")
+                term = f"{term} % {given(size)}"
+            terms.append(f"({term}) * {given(stride)}" if stride != 1 else f"({term})")
         if self.operand.offset:
-            terms.insert(0, str(self.operand.offset))
+            terms.insert(0, given(self.operand.offset))
         return " + ".join(terms)
 
-    def declaration(self, i: int, width: int, unroll: int) -> str:
+    def declaration(self, i: int, width: int, unroll: int, given: Given) -> str:
         """What holds the elements that a thread reads."""
         name = self.operand.ctype
         if self.kind == "one":
-            offset = f" + {self.operand.offset}" if self.operand.offset else ""
+            offset = f" + {given(self.operand.offset)}" if self.operand.offset else ""
             return f"const compute_t<{name}> s{i} = widen(*(i{i}{offset}));"
         held = name if self.kind == "same" else f"Vec<{name}, {width}>"
         return f"{held} a{i}[{unroll}];"

@@ -6,13 +6,13 @@ import enum
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
+from fastgraph._core.sizes import ActiveSize, divisor_of, least
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.given import words
 from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
 from fastgraph.lower.cuda.library import by_library
 from fastgraph.lower.cuda.planned import Calls, LibraryCall
@@ -122,22 +122,13 @@ class Product:
     @property
     def batch_words(self) -> Argument:
         """The struct Batch."""
-        words = np.zeros(1, BATCH)
-        words["rank"] = len(self.batch)
-        for i, (size, x, w) in enumerate(self.batch):
-            words["size"][0, i], words["x"][0, i], words["w"][0, i] = size, x, w
-        return "value", words.tobytes()
+        none = ((0, 0, 0),) * (MAX_BATCH_DIMS - len(self.batch))
+        sizes, xs, ws = zip(*self.batch, *none, strict=True)
+        return words(BATCH, len(self.batch), *sizes, *xs, *ws)
 
 
-BATCH = np.dtype(
-    [
-        ("rank", "i4"),
-        ("size", "i4", MAX_BATCH_DIMS),
-        ("x", "i8", MAX_BATCH_DIMS),
-        ("w", "i8", MAX_BATCH_DIMS),
-    ],
-    align=True,
-)
+BATCH = f"<{1 + MAX_BATCH_DIMS}i4x{2 * MAX_BATCH_DIMS}q"
+"""The struct Batch: rank, sizes, steps of x and of w."""
 NOTHING: Argument = ("value", bytes(8))
 """The address of an operand that is not there."""
 
@@ -156,7 +147,7 @@ def describe(node: Node, target: Target) -> Product:
     """Read attributes and shapes."""
     attrs, y = node.attrs, node.outputs[0]
     x, w = node.inputs[:2]
-    m, n, k = y.shape[-2], int(attrs["n"]), int(attrs["k"])
+    m, n, k = y.shape[-2], attrs["n"], attrs["k"]
     sizes, (x_steps, w_steps) = collapse(
         y.shape[:-2],
         [
@@ -186,11 +177,11 @@ def describe(node: Node, target: Target) -> Product:
     alone = place and sum(v is node.inputs[attrs["residual"]] for v in node.inputs) == 1
     step = 4 * y.dtype.itemsize
     operands = [x, w]
-    batch = list(zip(sizes, x_steps, w_steps, strict=True)) if matrices > 1 else []
+    batch = list(zip(sizes, x_steps, w_steps, strict=True)) if matrices != 1 else []
     # A single row of x, and a single column of w, lie along K either way.
-    x_transposed = x_transposed and m > 1 and k > 1
-    w_transposed = (bool(attrs["transpose_b"]) or n == 1) and k > 1
-    if n == 1 < m and not has_bias and not x_transposed:
+    x_transposed = x_transposed and m != 1 and k != 1
+    w_transposed = (bool(attrs["transpose_b"]) or n == 1) and k != 1
+    if n == 1 != m and not has_bias and not x_transposed:
         # A matrix by a column is a row by that matrix, which lies as [N, K].
         operands, (m, n), w_transposed = [w, x], (n, m), True
         batch = [(size, w_step, x_step) for size, x_step, w_step in batch]
@@ -212,7 +203,7 @@ def describe(node: Node, target: Target) -> Product:
 
 def aligned_bytes(value: Value, extent: int, target: Target) -> int:
     """How many bytes of `value`, whose rows are `extent` long, can be copied at once: up to 16."""
-    row = extent * value.dtype.itemsize
+    row = divisor_of(extent * value.dtype.itemsize)
     return min(target.alignment(value), row & -row or 16)
 
 
@@ -223,7 +214,7 @@ def lower_fused_matmul(node: Node, target: Target) -> Calls:
         return []
     product = describe(node, target)
     if product.dtype not in ("f16", "bf16", "f32"):
-        own_ns = plain_ns(product.shape, target.multiprocessors)
+        own_ns = plain_ns(product.shape.numbers, target.multiprocessors)
         return in_library(product, own_ns, target) or [plain(product)]
     shape = product.shape
     x_bytes = aligned_bytes(
@@ -236,7 +227,7 @@ def lower_fused_matmul(node: Node, target: Target) -> Calls:
     if few and (x_bytes, w_bytes) == (16, 16):
         return in_rows(product, target)
     kernel, choice = cut(product, x_bytes, w_bytes, target)
-    own_ns = expected_ns(choice, shape, target.multiprocessors)
+    own_ns = expected_ns(choice, shape.numbers, target.multiprocessors)
     calls = in_library(product, own_ns, target)
     return calls or in_tiles(product, kernel, choice, x_bytes, w_bytes, target)
 
@@ -265,7 +256,7 @@ def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
     elif product.dtype == "f32":
         kind = "float, many" if along and shape.m > ROWS["float", True].rows[-1] else "float"
     tile = ROWS[kind, along]
-    rows, warps, k_part, splits = choose_rows(tile, shape, target.multiprocessors)
+    rows, warps, k_part, splits = choose_rows(tile, shape.numbers, target.multiprocessors)
     return launched(
         product,
         "matmul_rows",
@@ -281,13 +272,16 @@ def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
 
 def cut(product: Product, x_bytes: int, w_bytes: int, target: Target) -> tuple[str, Choice]:
     """Return the kernel, its tile, and how K is cut where there are few tiles."""
-    shape, limits = product.shape, (target.multiprocessors, target.max_shared_bytes)
+    # Chosen for as many as there can be.
+    shape, limits = product.shape.numbers, (target.multiprocessors, target.max_shared_bytes)
     if product.dtype == "f32":
         if target.tf32:
             return "matmul_tf32", choose(TF32, shape, *limits)
         return "matmul_simt", choose(SIMT, shape, *limits)
     tiles: tuple[MmaTile | WgmmaTile, ...] = MMA
-    if target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k:
+    groups = target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k
+    # They count the parts of K by themselves, which must stay as many as are added up.
+    if groups and not isinstance(product.shape.k, ActiveSize):
         tiles = (*WGMMA, *MMA)
     choice = choose(tiles, shape, *limits)
     return "matmul_wgmma" if isinstance(choice.tile, WgmmaTile) else "matmul_mma", choice
@@ -301,16 +295,16 @@ def in_tiles(
     layout = f"{flag(product.x_transposed)}, {flag(product.w_transposed)}"
     if isinstance(tile, WgmmaTile):
         return by_warp_groups(product, tile, k_part, splits, layout, target)
-    words: tuple[object, ...] = tile[: 7 if kernel == "matmul_simt" else 6]
+    template: tuple[object, ...] = tile[: 7 if kernel == "matmul_simt" else 6]
     if product.dtype == "f32":
         # Between one element and four nothing is gained.
         x_bytes, w_bytes = (16 if found == 16 else 4 for found in (x_bytes, w_bytes))
     else:
-        words = (product.dtype, *words)
+        template = (product.dtype, *template)
     return launched(
         product,
         kernel,
-        f"{', '.join(map(str, words))}, {layout}, {x_bytes}, {w_bytes}",
+        f"{', '.join(map(str, template))}, {layout}, {x_bytes}, {w_bytes}",
         (shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn), splits, 1),
         tile.threads,
         tile.shared_bytes,
@@ -330,12 +324,12 @@ def by_warp_groups(
     wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in product.operands[2:])
     if splits > 1:
         wide = shape.n % 2 == 0
-    words = (*tile[:4], tile.bound, flag(tile.apart), flag(wide))
+    shaped = (*tile[:4], tile.bound, flag(tile.apart), flag(wide))
     return launched(
         product,
         "matmul_wgmma",
-        f"{product.dtype}, {', '.join(map(str, words))}, {layout}",
-        (min(places * splits, target.multiprocessors * tile.blocks), 1, 1),
+        f"{product.dtype}, {', '.join(map(str, shaped))}, {layout}",
+        (least(places * splits, target.multiprocessors * tile.blocks), 1, 1),
         tile.threads,
         tile.layout_bytes(product.w_transposed),
         k_part,

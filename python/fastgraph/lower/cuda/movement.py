@@ -9,10 +9,12 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cpu.layout import broadcast_strides, collapse, row_major
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
-from fastgraph.lower.cuda.launch import call, pieces, place
+from fastgraph.lower.cuda.given import Given
+from fastgraph.lower.cuda.launch import call, pieces, place, pointers
 from fastgraph.lower.cuda.loop import Loop, Operand
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
+from fastgraph.lower.storage import Place
 
 __all__ = [
     "BY_SIZE",
@@ -21,6 +23,7 @@ __all__ = [
     "lower_reshape",
     "lower_slice",
     "lower_transpose",
+    "spread_call",
 ]
 
 BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -67,33 +70,54 @@ def _tiles(
     # A short axis is in the tile as a whole, beside more of the other one.
     side = min(TILE_SIDE, area // 32)
     if size_a < side:
-        tile_a = _power_of_two(size_a)
+        tile_a = _power_of_two(int(size_a))
         tile_l = area // tile_a
     else:
-        tile_l = min(side, _power_of_two(size_l))
+        tile_l = min(side, _power_of_two(int(size_l)))
         tile_a = area // tile_l
     width = min(max(1, 4 // itemsize), tile_a, tile_l)
     starts = [size_a, size_l, out_step, in_step]
     starts += [step for i in outer for step in (own[i], steps[i])]
     width = pieces(width, itemsize, target.alignment(read), *starts)
     name = BY_SIZE[itemsize]
-    places = [place("b", [sizes[i] for i in outer], [p[i] for i in outer]) for p in (steps, own)]
-    arguments = f"{name}, {width}, {tile_a}, {tile_l}, {size_a}, {size_l}, {out_step}, {in_step}"
+    given = Given("i64")
+    places = [
+        place("b", [sizes[i] for i in outer], [p[i] for i in outer], given) for p in (steps, own)
+    ]
+    numbers = ", ".join(map(given, (size_a, size_l, out_step, in_step)))
+    parameters = [f"{name} *out", f"const {name} *in", *given.parameters]
     text = (
-        "struct Outer {\n"
-        f"  static FG_DEVICE i64 from(i64 b) {{ return {places[0]}; }}\n"
-        f"  static FG_DEVICE i64 to(i64 b) {{ return {places[1]}; }}\n"
-        "};\n"
-        f"__global__ __launch_bounds__({THREADS}) "
-        f"void transpose({name} *out, const {name} *in) {{\n"
+        f"__global__ __launch_bounds__({THREADS}) void transpose({', '.join(parameters)}) {{\n"
         "  fg_trigger();\n"
+        f"  const auto from = [&](i64 b) -> i64 {{ return {places[0]}; }};\n"
+        f"  const auto to = [&](i64 b) -> i64 {{ return {places[1]}; }};\n"
         "  fg_wait();\n"
-        f"  transpose_tile<{arguments}, Outer>(out, in);\n"
+        f"  transpose_tile<{name}, {width}, {tile_a}, {tile_l}>(out, in, {numbers}, from, to);\n"
         "}\n"
     )
     blocks = ceil(size_a / tile_a) * ceil(size_l / tile_l) * prod(sizes[i] for i in outer)
     code = KernelCode(source("transpose") + text, "transpose", "transpose")
-    return call(code, node.outputs, node.inputs, blocks, THREADS)
+    arguments = (*pointers(node.outputs, node.inputs), *given.arguments)
+    return call(code, node.outputs, node.inputs, blocks, THREADS, arguments)
+
+
+def spread_call(out: Place, value: Value, whole: Sequence[int]) -> CudaCall:
+    """Copy `value` to its place in an array of shape `whole`; the rest of that stays."""
+    name, given = BY_SIZE[value.dtype.itemsize], Given("i64")
+    sizes, (to,) = collapse(value.shape, [row_major(whole)])
+    at, total = place("e", sizes, to, given), given(value.size)
+    parameters = [f"{name} *out", f"const {name} *in", *given.parameters]
+    text = (
+        f"__global__ __launch_bounds__({THREADS}) void spread({', '.join(parameters)}) {{\n"
+        "  fg_trigger();\n"
+        f"  const i64 e = (i64)blockIdx.x * {THREADS} + threadIdx.x;\n"
+        "  fg_wait();\n"
+        f"  if (e < {total}) out[{at}] = in[e];\n"
+        "}\n"
+    )
+    code, blocks = KernelCode(source() + text, "spread", "copy"), ceil(value.size / THREADS)
+    arguments = (*pointers((out,), (value,)), *given.arguments)
+    return call(code, (out,), (value,), blocks, THREADS, arguments)
 
 
 def _power_of_two(number: int) -> int:
@@ -167,6 +191,8 @@ def _beside(
     vectors = total // width
     unroll = 4 if vectors >= 8 * THREADS * target.multiprocessors else 1
     name, across = BY_SIZE[itemsize], sum(widths) // width
+    given = Given("u32" if total < 2**31 and rows * pitch < 2**31 else "i64")
+    index = given.ctype
     parameters = [f"{name} *out", *(f"const {name} *in{k}" for k in range(len(parts)))]
     ends = [sum(widths[: k + 1]) // width for k in range(len(parts))]
     loads = []
@@ -174,42 +200,41 @@ def _beside(
         piece = pieces(width, itemsize, target.alignment(value))
         begin = ends[k - 1] if k else 0
         own = widths[k] // width
-        place = f"((i64)row * {own} + (column - {begin})) * {width}"
+        place = f"(row * {given(own)} + (column - {given(begin)})) * {width}"
         loads.append(f"return load<{width}, {piece}>(in{k} + {place});")
     held = f"Vec<{name}, {width}>"
-    text = "\n".join(
-        [
-            f"FG_DEVICE {held} part(i64 row, i64 column, {', '.join(parameters[1:])}) {{",
-            *_search(loads, ends, 0, len(parts)),
-            "}",
-            f"__global__ __launch_bounds__({THREADS}) void concat({', '.join(parameters)}) {{",
-            "  fg_trigger();",
-            f"  const i64 first = (i64)blockIdx.x * {THREADS * unroll} + threadIdx.x;",
-            "  fg_wait();",
-            f"  {held} held[{unroll}];",
-            "#pragma unroll",
-            f"  for (int u = 0; u < {unroll}; u++) {{",
-            f"    const i64 v = first + u * {THREADS};",
-            f"    if (v < {vectors}) held[u] = part(v / {across}, v % {across}, "
-            f"{', '.join(f'in{k}' for k in range(len(parts)))});",
-            "  }",
-            "#pragma unroll",
-            f"  for (int u = 0; u < {unroll}; u++) {{",
-            f"    const i64 v = first + u * {THREADS};",
-            f"    if (v < {vectors}) store(out + v / {across} * {pitch} + {start} + "
-            f"v % {across} * {width}, held[u]);",
-            "  }",
-            "}",
-            "",
-        ]
-    )
-    if total < 2**31 and rows * pitch < 2**31:
-        text = text.replace("i64", "u32")
+    wide, some = given(across), f"if (v < {given(vectors)}) "
+    body = [
+        "  fg_trigger();",
+        f"  const auto part = [&]({index} row, {index} column) -> {held} {{",
+        *(f"  {line}" for line in _search(loads, [given(end) for end in ends], 0, len(parts))),
+        "  };",
+        f"  const {index} first = ({index})blockIdx.x * {THREADS * unroll} + threadIdx.x;",
+        "  fg_wait();",
+        f"  {held} held[{unroll}];",
+        "#pragma unroll",
+        f"  for (int u = 0; u < {unroll}; u++) {{",
+        f"    const {index} v = first + u * {THREADS};",
+        f"    {some}held[u] = part(v / {wide}, v % {wide});",
+        "  }",
+        "#pragma unroll",
+        f"  for (int u = 0; u < {unroll}; u++) {{",
+        f"    const {index} v = first + u * {THREADS};",
+        f"    {some}store(out + v / {wide} * {given(pitch)} + {given(start)} + "
+        f"v % {wide} * {width}, held[u]);",
+        "  }",
+        "}",
+        "",
+    ]
+    takes = ", ".join([*parameters, *given.parameters])
+    head = f"__global__ __launch_bounds__({THREADS}) void concat({takes}) {{"
     blocks = ceil(vectors / (THREADS * unroll))
-    return call(KernelCode(source() + text, "concat", "concat"), (out,), parts, blocks, THREADS)
+    code = KernelCode("\n".join([source() + head, *body]), "concat", "concat")
+    arguments = (*pointers((out,), parts), *given.arguments)
+    return call(code, (out,), parts, blocks, THREADS, arguments)
 
 
-def _search(loads: list[str], ends: list[int], first: int, last: int) -> list[str]:
+def _search(loads: list[str], ends: list[str], first: int, last: int) -> list[str]:
     """Statements that find the part of a column by halving, and load from it."""
     if last - first == 1:
         return [f"  {loads[first]}"]

@@ -12,7 +12,8 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.launch import call, column_block, pieces, spread
+from fastgraph.lower.cuda.given import constant
+from fastgraph.lower.cuda.launch import call, column_block, i64, pieces, pointers, spread
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 
@@ -60,7 +61,7 @@ class RowPlan:
         RowPlan(threads=256, group=256, width=8, each=2)
         """
         width = pieces(WIDEST // itemsize, itemsize, WIDEST, length)
-        vectors = length // width
+        vectors = int(length // width)
         if length <= 32 * WARP_ELEMENTS:
             group = min(32, 1 << (vectors - 1).bit_length())
             _, threads = spread(rows * group, target, 128)
@@ -75,8 +76,8 @@ class RowPlan:
     def arguments(self, itemsize: int, aligned: int, rows: int, length: int) -> str:
         """Return what kernels take of it, for rows at a multiple of `aligned` bytes."""
         piece = pieces(self.width, itemsize, aligned)
-        numbers = (self.threads, self.group, self.width, piece, self.each, rows, length)
-        return ", ".join(map(str, numbers))
+        numbers = (self.threads, self.group, self.width, piece, self.each)
+        return ", ".join(map(constant, (*numbers, rows, length)))
 
     def blocks(self, rows: int) -> int:
         """Return the number of blocks for so many rows."""
@@ -85,7 +86,7 @@ class RowPlan:
 
 def row_parts(rows: int, length: int) -> int:
     """Return how many blocks a row is cut into, from the shape alone."""
-    return max(1, min(MOST_PARTS // rows, ceil(length / PART_ELEMENTS)))
+    return max(1, min(MOST_PARTS // int(rows), ceil(int(length) / PART_ELEMENTS)))
 
 
 @lowers("softmax")
@@ -100,33 +101,38 @@ def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
     aligned = target.alignment(read)
 
     def launch(
-        entry: str, out: Value | Temp, ins: Sequence[Value | Temp], blocks: int, threads: int
-    ) -> CudaCall:
+        entry: str, out: Value | Temp, ins: Sequence[Value | Temp], blocks: int, threads: int,
+        *sizes: int,
+    ) -> CudaCall:  # fmt: skip
         code = KernelCode(source("rows.cuh", "softmax"), entry, node.op)
         own = ((0, 0),) if isinstance(out, Value) else ()
-        return call(code, (out,), ins, blocks, threads, flops=12 * read.size, inplace=own)
+        given = (*pointers((out,), ins), *map(i64, sizes))
+        return call(code, (out,), ins, blocks, threads, given, flops=12 * read.size, inplace=own)
 
-    if columns > 1:
+    if columns != 1:
         width = pieces(max(1, min(4, WIDEST // itemsize)), itemsize, WIDEST, columns)
         x, y = column_block(columns // width, length, COLUMN_THREADS)
         sizes = (
-            f"{x}, {y}, {width}, {pieces(width, itemsize, aligned)}, {rows}, {length}, {columns}"
+            f"{x}, {y}, {width}, {pieces(width, itemsize, aligned)}, {constant(length)}, "
+            f"{constant(columns)}"
         )
         blocks = rows * ceil(columns // width / x)
-        return [launch(f"softmax_columns<{name}, {sizes}>", out, (read,), blocks, x * y)]
+        entry = f"softmax_columns<{name}, {sizes}>"
+        return [launch(entry, out, (read,), blocks, x * y, length, columns)]
     plan = RowPlan.of(rows, length, itemsize, target)
     if plan is not None:
         sizes = plan.arguments(itemsize, aligned, rows, length)
         entry = f"softmax_rows<{name}, {sizes}>"
-        return [launch(entry, out, (read,), plan.blocks(rows), plan.threads)]
+        return [launch(entry, out, (read,), plan.blocks(rows), plan.threads, rows, length)]
     width = pieces(WIDEST // itemsize, itemsize, WIDEST, length)
     parts = row_parts(rows, length)
-    sizes = f"{PART_THREADS}, {width}, {pieces(width, itemsize, aligned)}, {length}, {parts}"
+    piece = pieces(width, itemsize, aligned)
+    sizes = f"{PART_THREADS}, {width}, {piece}, {constant(length)}, {parts}"
     shares, blocks = Temp(rows * parts * 2 * max(4, itemsize), "shares"), rows * parts
     last = f"softmax_parts<{name}, {sizes}>"
     return [
-        launch(f"softmax_shares<{name}, {sizes}>", shares, (read,), blocks, PART_THREADS),
-        launch(last, out, (read, shares), blocks, PART_THREADS),
+        launch(f"softmax_shares<{name}, {sizes}>", shares, (read,), blocks, PART_THREADS, length),
+        launch(last, out, (read, shares), blocks, PART_THREADS, length),
     ]
 
 
@@ -182,17 +188,18 @@ def lower_norm(node: Node, target: Target) -> list[CudaCall | Alias]:
     if plan is not None:
         entry = f"norm_rows<{norm}, {plan.arguments(itemsize, aligned, rows, length)}>"
         blocks = plan.blocks(rows)
-        arguments = [*outs, *given, eps]
+        arguments = [*outs, *given, eps, i64(rows), i64(length)]
         return [launch(entry, node.outputs, node.inputs, blocks, plan.threads, arguments)]
     width = pieces(WIDEST // itemsize, itemsize, WIDEST, length)
     parts = row_parts(rows, length)
-    sizes = f"{PART_THREADS}, {width}, {pieces(width, itemsize, aligned)}, {length}, {parts}"
+    piece = pieces(width, itemsize, aligned)
+    sizes = f"{PART_THREADS}, {width}, {piece}, {constant(length)}, {parts}"
     moments = Temp(rows * parts * 3 * max(4, itemsize), "moments")
     first = node.inputs[: 1 if residual is None else 2]
     ins: tuple[Value | Temp, ...] = (*node.inputs, moments)
     first_entry, last_entry = (f"norm_{one}<{norm}, {sizes}>" for one in ("moments", "parts"))
-    blocks, threads, before = rows * parts, PART_THREADS, [("out", 0), *given[:2]]
-    after = [*outs, *given, ("in", len(node.inputs)), eps]
+    blocks, threads, before = rows * parts, PART_THREADS, [("out", 0), *given[:2], i64(length)]
+    after = [*outs, *given, ("in", len(node.inputs)), eps, i64(length)]
     return [
         launch(first_entry, (moments,), first, blocks, threads, before),
         launch(last_entry, node.outputs, ins, blocks, threads, after),

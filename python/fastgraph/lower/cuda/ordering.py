@@ -9,7 +9,8 @@ from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.launch import call, column_block, pieces
+from fastgraph.lower.cuda.given import constant
+from fastgraph.lower.cuda.launch import call, column_block, i64, pieces, pointers
 from fastgraph.lower.cuda.reduction import row_sums
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
@@ -39,17 +40,19 @@ def lower_cumulative_sum(node: Node, target: Target) -> list[CudaCall | Alias]:
     outer, length, inner = prod(out.shape[:axis]), out.shape[axis], prod(out.shape[axis + 1 :])
     ways = f"{name}, {_flag(attrs['exclusive'])}, {_flag(attrs['reverse'])}"
     text, flops = source("elementwise.cuh", "scan"), out.size
-    if inner > 1:
+    if inner != 1:
         x, y = column_block(inner, max(1, length // 8), THREADS)
-        entry = f"scan_columns<{ways}, {x}, {y}, {outer}, {length}, {inner}>"
+        entry = f"scan_columns<{ways}, {x}, {y}, {constant(length)}, {constant(inner)}>"
+        takes = (*pointers((out,), (read,)), i64(length), i64(inner))
         code, blocks = KernelCode(text, entry, node.op), outer * ceil(inner / x)
         # With parts each element is read twice, and by one thread.
-        return [call(code, (out,), (read,), blocks, x * y, flops=flops, inplace=((0, 0),))]
+        return [call(code, (out,), (read,), blocks, x * y, takes, flops=flops, inplace=((0, 0),))]
     width = pieces(WIDEST // itemsize, itemsize, WIDEST, length)
     piece = pieces(width, itemsize, target.alignment(read))
-    parts = max(1, min(MOST_PARTS // outer, length // PART_ELEMENTS))
+    parts = max(1, min(MOST_PARTS // int(outer), int(length) // PART_ELEMENTS))
     group = 32 if length <= WARP_ELEMENTS else THREADS
-    entry = f"scan_rows<{ways}, {THREADS}, {group}, {width}, {piece}, {outer}, {length}, {parts}>"
+    sizes = f"{constant(outer)}, {constant(length)}"
+    entry = f"scan_rows<{ways}, {THREADS}, {group}, {width}, {piece}, {sizes}, {parts}>"
     code, blocks = KernelCode(text, entry, node.op), ceil(outer * parts / (THREADS // group))
     calls: list[CudaCall | Alias] = []
     ins: tuple[Value | Temp, ...] = (read,)
@@ -58,7 +61,7 @@ def lower_cumulative_sum(node: Node, target: Target) -> list[CudaCall | Alias]:
         partial, first = row_sums(read, outer, length, parts, target)
         calls.append(first)
         ins, sums = (read, partial), ("in", 1)
-    given: list[Argument] = [("out", 0), ("in", 0), sums]
+    given: list[Argument] = [("out", 0), ("in", 0), sums, i64(outer), i64(length)]
     calls.append(call(code, (out,), ins, blocks, THREADS, given, flops=flops, inplace=((0, 0),)))
     return calls
 
@@ -80,23 +83,26 @@ def lower_top_k(node: Node, target: Target) -> list[CudaCall | Alias]:
     text, flops = source("elementwise.cuh", "top_k"), read.size
     tap = indices_of(node)
     if k > MOST_SORTED_K and length > SORTED:
-        entry = f"top_k_counted<{name}, {largest}, {THREADS}, {lines}, {length}, {inner}, {k}>"
+        sizes = (lines, length, inner)
+        numbers = ", ".join(map(constant, sizes))
+        entry = f"top_k_counted<{name}, {largest}, {THREADS}, {numbers}, {k}>"
         blocks = lines * ceil(length / THREADS)
+        takes = (*pointers((values, indices), (read, tap)), *map(i64, sizes))
         code = KernelCode(text, entry, node.op)
         flops = lines * length * length
-        return [call(code, (values, indices), (read, tap), blocks, THREADS, flops=flops)]
+        return [call(code, (values, indices), (read, tap), blocks, THREADS, takes, flops=flops)]
     seat = 16 if read.dtype.itemsize == 8 else 8
     calls: list[CudaCall | Alias] = []
     count, given = length, None
     while True:
-        size = min(SORTED, max(64, 1 << (count - 1).bit_length()))
+        size = min(SORTED, max(64, 1 << (int(count) - 1).bit_length()))
         together = max(1, 128 // (size // 2))
         last = count <= size
         units = lines * ceil(count / size)
         left = Temp(units * k * seat, "candidates")
         entry = (
             f"top_k<{name}, {largest}, {_flag(given is None)}, {_flag(last)}, {size}, {together}, "
-            f"{lines}, {count}, {inner}, {length}, {min(k, size)}>"
+            f"{', '.join(map(constant, (lines, count, inner, length)))}, {min(k, size)}>"
         )
         ins: tuple[Value | Temp, ...] = (read,) if given is None else (read, given)
         ins = (*ins, tap) if last else ins
@@ -106,6 +112,7 @@ def lower_top_k(node: Node, target: Target) -> list[CudaCall | Alias]:
             arguments = [NOTHING, NOTHING, ("out", 0)]
         arguments += [("in", 0), NOTHING if given is None else ("in", 1)]
         arguments.append(("in", len(ins) - 1) if last else NOTHING)
+        arguments += map(i64, (lines, count, inner, length))
         code, blocks = KernelCode(text, entry, node.op), ceil(units / together)
         calls.append(call(code, outs, ins, blocks, size // 2 * together, arguments, flops=flops))
         if last:

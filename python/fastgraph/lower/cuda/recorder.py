@@ -13,11 +13,12 @@ from fastgraph.lower.cuda import LOWERINGS, Target
 from fastgraph.lower.cuda.call import KernelCode
 from fastgraph.lower.cuda.order import launch_edges
 from fastgraph.lower.cuda.planned import LibraryCall
+from fastgraph.lower.cuda.registry import SIZED
 from fastgraph.lower.cuda.seam import close_seams, move_calls
 from fastgraph.lower.flow import Flow, walk
 from fastgraph.lower.recorder import NodeSpec, Recorder
 from fastgraph.lower.residency import NOTHING, Residency
-from fastgraph.lower.storage import Item, Lowered, Place, Roots
+from fastgraph.lower.storage import Item, Lowered, Place, Roots, nbytes_of
 from fastgraph.lower.user_kernel import FunctionWork, UserCall, user_call
 
 __all__ = ["CudaRecorder", "codes_of"]
@@ -45,6 +46,7 @@ class CudaRecorder(Recorder):
     """
 
     outputs_outside = True
+    sized = SIZED
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class CudaRecorder(Recorder):
 
     def copies(self, pairs: Sequence[tuple[Place, Place]]) -> list[Any]:
         """Return kernels that move the bytes, as few as can be."""
-        return [call for _, call in move_calls("copy", list(pairs), None, (), self.target)]
+        pieces = [(to, source, nbytes_of(to)) for to, source in pairs]
+        return [call for _, call in move_calls("copy", pieces, None, (), self.target)]
 
     def finish(self, lowered: Lowered, residency: Residency = NOTHING) -> None:
         """Add the nodes that bring inputs in and outputs out, also into handles."""
@@ -113,7 +116,7 @@ class CudaRecorder(Recorder):
             elif kind == "node":
                 arguments.append(("value", (number + 1).to_bytes(WORD, "little")))
             else:
-                arguments.append(("value", *rest))
+                arguments.append(argument)
         launch = Launch(
             self.function_of(call.code),
             call.grid,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from math import ceil
 
+from fastgraph._core.sizes import least, most
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.registry import GATES
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.given import words
 from fastgraph.lower.cuda.launch import call
 from fastgraph.lower.cuda.matmul import NOTHING, flag
 from fastgraph.lower.cuda.registry import Target, lowers
@@ -52,17 +53,20 @@ def lower_recurrence(node: Node, target: Target) -> list[CudaCall | Alias]:
     text = source("elementwise.cuh", "recurrence")
     flops = 2 * GATES[attrs["kind"]] * ways * batch * hidden * hidden
     calls: list[CudaCall | Alias] = []
+    # As many steps as there can be; those beyond the last are none.
     for step in range(steps):
+        some = least(1, most(0, steps - step))
         for phase in PHASES if twice else (WHOLE,):
-            words = [ctype(y.dtype), index, KINDS[attrs["kind"]], phase, flag(linear), WARPS, rows]
-            code = KernelCode(text, f"recurrence<{', '.join(map(str, words))}>", attrs["kind"])
+            shape = [ctype(y.dtype), index, KINDS[attrs["kind"]], phase, flag(linear), WARPS, rows]
+            code = KernelCode(text, f"recurrence<{', '.join(map(str, shape))}>", attrs["kind"])
             # Where a step goes on, it reads the state that the one before it left.
             again = () if step == 0 and phase != PHASES[1] else outs[1:]
             made = call(
                 code, outs, (*ins, *again), grid[0], 32 * WARPS,
                 [*arguments, layer_words(node, step)], flops=flops // (2 if twice else 1),
             )  # fmt: skip
-            calls.append(replace(made, grid=grid, rereads=True, label=attrs["kind"]))
+            here = (grid[0] * some, *grid[1:])
+            calls.append(replace(made, grid=here, rereads=True, label=attrs["kind"]))
     return calls
 
 
@@ -74,6 +78,5 @@ def layer_words(node: Node, step: int) -> Argument:
     for way, names in enumerate(attrs["activations"]):
         for which, name in enumerate(names):
             functions[3 * way + which] = FUNCTIONS[name]
-    words = [steps, batch, hidden, ways, step, attrs["direction"] == "reverse", *functions]
-    packed = struct.pack("<13i4xd", *words, attrs["input_forget"], attrs["clip"])
-    return ("value", packed)
+    numbers = [steps, batch, hidden, ways, step, attrs["direction"] == "reverse", *functions]
+    return words("<13i4xd", *numbers, attrs["input_forget"], attrs["clip"])

@@ -11,7 +11,8 @@ from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cpu.layout import row_major
 from fastgraph.lower.cuda.call import CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import COMPUTED, ctype
-from fastgraph.lower.cuda.launch import call, column_block, pieces, place
+from fastgraph.lower.cuda.given import Given
+from fastgraph.lower.cuda.launch import call, column_block, pieces, place, pointers
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 
@@ -65,6 +66,8 @@ class _Pass:
     kept : str
         The type of what is kept between launches.
     kept_bytes : int
+    count : int
+        Elements of a result.
     """
 
     op: str
@@ -73,6 +76,7 @@ class _Pass:
     last: bool
     kept: str
     kept_bytes: int
+    count: int
 
 
 @lowers("sum", "mean", "prod", "max", "min", "argmax", "argmin")
@@ -93,8 +97,8 @@ def lower_reduction(node: Node, target: Target) -> list[CudaCall | Alias]:
     kept_bytes = (
         CANDIDATE_BYTES if places else {"bool": 1, "f32": 4}.get(computed, read.dtype.itemsize)
     )
-    op = f"{node.op.capitalize()}<{name}, {ctype(out.dtype)}, {count}>"
-    whole = _Pass(op, node.op, True, True, kept, kept_bytes)
+    op = f"{node.op.capitalize()}<{name}, {ctype(out.dtype)}>"
+    whole = _Pass(op, node.op, True, True, kept, kept_bytes, count)
     if read.size == 0:
         return [_rows(whole, out, read, out.size, [], [], 0, 1, target)]
 
@@ -133,7 +137,7 @@ def row_sums(
     name = ctype(read.dtype)
     kept = COMPUTED.get(name, name)
     nbytes = 4 if kept == "f32" else read.dtype.itemsize
-    do = _Pass(f"Sum<{name}, {name}, 1>", "sum", True, False, kept, nbytes)
+    do = _Pass(f"Sum<{name}, {name}>", "sum", True, False, kept, nbytes, length)
     partial = Temp(rows * parts * nbytes, "sums of parts")
     kept_axes = [(rows, length)]
     call = _rows(do, partial, read, rows, kept_axes, [], length, parts, target, whole=True)
@@ -142,21 +146,21 @@ def row_sums(
 
 def _split(inner: bool, length: int, kept: Axes, over: Axes) -> int:
     """How many blocks share the elements of a result, from its shape alone."""
-    rows, runs = prod(size for size, _ in kept), prod(size for size, _ in over)
+    rows, runs = (int(prod(size for size, _ in axes)) for axes in (kept, over))
+    length = int(length)
     if inner:
         return max(1, min(BLOCKS // rows, runs * length // (THREADS * 16)))
     blocks = rows * ceil(length / 128)
     return max(1, min(BLOCKS // blocks, runs // 64))
 
 
-def _where(kept: Axes, over: Axes) -> str:
-    """The struct that says where a run begins."""
+def _where(kept: Axes, over: Axes, given: Given) -> str:
+    """What says where a run begins."""
     terms = [
-        place(name, [size for size, _ in pairs], [stride for _, stride in pairs])
+        place(name, [size for size, _ in pairs], [stride for _, stride in pairs], given)
         for name, pairs in (("row", kept), ("run", over))
     ]
-    at = " + ".join(term for term in terms if term != "0") or "0"
-    return f"struct Where {{\n  static FG_DEVICE i64 at(i64 row, i64 run) {{ return {at}; }}\n}};\n"
+    return " + ".join(term for term in terms if term != "0") or "0"
 
 
 def _rows(
@@ -170,21 +174,21 @@ def _rows(
     steps = [stride for _, stride in (*kept, *over)]
     fits = itemsize in (1, 2, 4, 8)
     width = WIDEST // itemsize if fits else 1
-    if results > 1 or runs > 1 or whole:
+    if results != 1 or runs != 1 or whole:
         width = pieces(width, itemsize, WIDEST, length, *steps)
     while width > 1 and width > length:
         width //= 2
     piece = pieces(width, itemsize, alignment)
-    vectors = ceil(runs * (length // width) / split)
+    vectors = ceil(int(runs * (length // width)) / split)
     group = THREADS
     if split == 1 and vectors <= WARP_VECTORS:
         group = 32
         while group > 1 and group * LEAST_VECTORS > 2 * vectors:
             group //= 2
-    where = _where(kept, over)
-    arguments = f"{THREADS}, {group}, {width}, {piece}, {results}, {runs}, {length}, {split}"
+    shape = f"{THREADS}, {group}, {width}, {piece}, {split}"
+    sizes, axes = (results, runs, length, do.count), (kept, over)
     blocks = ceil(results * split / (THREADS // group))
-    return _launch(do, "rows", out, read, in_name, arguments, where, blocks, THREADS)
+    return _launch(do, "rows", out, read, in_name, shape, sizes, axes, blocks, THREADS)
 
 
 def _columns(
@@ -203,10 +207,10 @@ def _columns(
         width //= 2
     piece = pieces(width, itemsize, alignment)
     x, y = column_block(length // width, runs, THREADS)
-    where = _where(kept, over)
-    arguments = f"{x}, {y}, {width}, {piece}, {batches}, {runs}, {length}, {split}"
+    shape = f"{x}, {y}, {width}, {piece}, {split}"
+    sizes, axes = (batches, runs, length, do.count), (kept, over)
     blocks = batches * split * ceil(length // width / x)
-    return _launch(do, "columns", out, read, in_name, arguments, where, blocks, x * y)
+    return _launch(do, "columns", out, read, in_name, shape, sizes, axes, blocks, x * y)
 
 
 def _input(do: _Pass, read: Value | Temp, target: Target) -> tuple[str, int, int]:
@@ -217,19 +221,23 @@ def _input(do: _Pass, read: Value | Temp, target: Target) -> tuple[str, int, int
 
 
 def _launch(
-    do: _Pass, walk: str, out: Value | Temp, read: Value | Temp, in_name: str, arguments: str,
-    where: str, blocks: int, threads: int,
+    do: _Pass, walk: str, out: Value | Temp, read: Value | Temp, in_name: str, shape: str,
+    sizes: Sequence[int], axes: tuple[Axes, Axes], blocks: int, threads: int,
 ) -> CudaCall:  # fmt: skip
     out_name = do.kept if isinstance(out, Temp) else ctype(out.dtype)
     flags = f"{str(do.first).lower()}, {str(do.last).lower()}"
+    given = Given("i64")
+    at, numbers = _where(*axes, given), ", ".join(map(given, sizes))
+    parameters = ", ".join([f"{out_name} *out", f"const {in_name} *in", *given.parameters])
     text = (
-        f"{where}"
-        f"__global__ __launch_bounds__({threads}) "
-        f"void reduce_{do.name}({out_name} *out, const {in_name} *in) {{\n"
-        f"  reduce_{walk}<{do.op}, {flags}, {in_name}, {out_name}, {arguments}, Where>(out, in);\n"
+        f"__global__ __launch_bounds__({threads}) void reduce_{do.name}({parameters}) {{\n"
+        f"  const auto at = [&](i64 row, i64 run) -> i64 {{ return {at}; }};\n"
+        f"  reduce_{walk}<{do.op}, {flags}, {in_name}, {out_name}, {shape}>("
+        f"out, in, {numbers}, at);\n"
         "}\n"
     )
     flops = 0 if isinstance(read, Temp) else read.size
     text = source("elementwise.cuh", "reduce") + text
     code = KernelCode(text, f"reduce_{do.name}", do.name)
-    return call(code, (out,), (read,), blocks, threads, flops=flops)
+    arguments = (*pointers((out,), (read,)), *given.arguments)
+    return call(code, (out,), (read,), blocks, threads, arguments, flops=flops)

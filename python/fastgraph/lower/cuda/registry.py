@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
+from fastgraph._core.sizes import divisor_of
 from fastgraph.ir.graph import Node, Value
 from fastgraph.lower.cuda.planned import Calls, MatrixLibrary
 from fastgraph.lower.storage import Roots
 
-__all__ = ["LOWERINGS", "Target", "lowers"]
+__all__ = ["LOWERINGS", "SIZED", "Target", "lowers"]
 
 # No load or store of a kernel is wider.
 WIDEST = 16
@@ -55,6 +56,7 @@ class Target:
         A value of its own lies at a multiple of 16; a view lies somewhere inside one.
         """
         _, offset = self.roots.of(value)
+        offset = divisor_of(offset)
         return min(offset & -offset, WIDEST) if offset else WIDEST
 
     def is_constant(self, value: Value, reader: Node) -> bool:
@@ -72,6 +74,13 @@ class Target:
 
 Lowering = Callable[[Node, Target], Calls]
 LOWERINGS: dict[str, Lowering] = {}
+# Whose launches follow extents.
+SIZED = frozenset((
+    "reshape", "transpose", "slice", "broadcast_to", "concat", "take", "region", "fused_matmul",
+    "fused_attention", "softmax", "layer_norm", "rms_norm", "sum", "mean", "prod", "max", "min",
+    "argmax", "argmin", "conv", "fold", "patches", "pool", "recurrence", "rotary_embedding",
+    "scatter", "cumulative_sum", "top_k", "grouped_matmul",
+))  # fmt: skip
 
 
 def lowers(*ops: str) -> Callable[[Lowering], Lowering]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from fastgraph._core.record import Launch, Operand, RecordNode
@@ -10,10 +11,13 @@ from fastgraph.ir.graph import Value
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.feeds import feed_calls
+from fastgraph.lower.cuda.launch import i64
+from fastgraph.lower.cuda.movement import spread_call
 from fastgraph.lower.cuda.registry import Target
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.residency import NOTHING, Residency
 from fastgraph.lower.storage import Item, Lowered, Output, Place, Seam, nbytes_of
+from fastgraph.lower.strides import is_prefix
 
 __all__ = [
     "INPUTS",
@@ -41,7 +45,8 @@ SCALAR_BYTES = 8
 # An output of more bytes is computed on the device and moved out by one kernel.
 DIRECT_BYTES = 64 << 10
 
-Piece = tuple[Place, Place]
+# To, from, and how many bytes.
+Piece = tuple[Place, Place, int]
 
 
 def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING) -> None:
@@ -51,7 +56,7 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     inputs are read where they are.
     """
     saved = _saved(lowered, residency)
-    before = [(place, value) for value, place in saved.items()]
+    before = [(place, value, nbytes_of(value)) for value, place in saved.items()]
     lowered.run_calls += move_calls(OUTPUTS, before, None, (), target)
     read = {lowered.roots.of(i)[0] for _, call in lowered.run_calls for i in call.ins}
     feeds = feed_calls(lowered, residency.feeds, saved, target)
@@ -59,12 +64,17 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     # What lies in a handle is moved out of it, too.
     read |= {place for _, place in lowered.kept}
     _claim_outputs(lowered, read)
-    out: list[Piece] = [
-        (output.root, output.value)
-        for output in lowered.outputs
-        if output.root is not lowered.roots.of(output.value)[0] and nbytes_of(output.root)
-    ]
-    read |= {lowered.roots.of(value)[0] for _, value in out}
+    out: list[Piece] = []
+    spread: list[Item] = []
+    for i, output in enumerate(lowered.outputs):
+        if output.root is lowered.roots.of(output.value)[0] or not nbytes_of(output.root):
+            continue
+        if is_first(lowered, i):
+            out.append((output.root, output.value, nbytes_of(output.value)))
+        else:
+            call = spread_call(output.root, output.value, lowered.wholes[i])
+            spread.append((Seam(OUTPUTS, "copy", output.value.shape), call))
+        read.add(lowered.roots.of(output.value)[0])
     pieces: list[Piece] = []
     for i, value in enumerate(lowered.graph.inputs):
         if i in residency.inputs:
@@ -74,7 +84,7 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
         if not place.nbytes:
             lowered.roots.put(value, place, 0)
         elif value in read:
-            pieces.append((value, place))
+            pieces.append((value, place, lowered.reads.get(value, place.nbytes)))
     scalars = lowered.graph.scalars
     words = Temp(SCALAR_BYTES * len(scalars), "scalars")
     for i, value in enumerate(scalars):
@@ -84,8 +94,20 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     given = [lowered.scalars[i] for i in range(len(scalars))] if needed else []
     inward = move_calls(INPUTS, pieces, words if given else None, given, target)
     lowered.run_calls[:0] = inward
-    lowered.run_calls += move_calls(OUTPUTS, out, None, (), target)
+    lowered.run_calls += [*spread, *move_calls(OUTPUTS, out, None, (), target)]
     lowered.run_calls += feeds
+
+
+def is_first(lowered: Lowered, i: int) -> bool:
+    """Whether what a run writes of an output is the first of its memory."""
+    return not lowered.wholes or is_prefix(lowered.graph.outputs[i][1].shape, lowered.wholes[i])
+
+
+def _whole_bytes(lowered: Lowered, i: int) -> int:
+    """Bytes of the memory of an output."""
+    value = lowered.graph.outputs[i][1]
+    shape = lowered.wholes[i] if lowered.wholes else value.shape
+    return prod(shape) * value.dtype.itemsize
 
 
 def _saved(lowered: Lowered, residency: Residency) -> dict[Value, Temp]:
@@ -106,17 +128,18 @@ def _claim_outputs(lowered: Lowered, read: set[Place]) -> None:
         for operand in call.outs:
             writers.setdefault(lowered.roots.of(operand)[0], []).append(call)
     claimed: set[Place] = set()
-    for name, value in lowered.graph.outputs:
+    for i, (name, value) in enumerate(lowered.graph.outputs):
         root, _ = lowered.roots.of(value)
         calls = writers.get(root, ())
         direct = (
-            len(calls) == 1
+            is_first(lowered, i)
+            and len(calls) == 1
             and not calls[0].rereads
             and root not in read
             and root not in claimed
             and nbytes_of(root) == nbytes_of(value) <= DIRECT_BYTES
         )
-        place = root if direct else Temp(nbytes_of(value), name)
+        place = root if direct else Temp(_whole_bytes(lowered, i), name)
         claimed.add(place)
         lowered.outputs.append(Output(name, value, place))
 
@@ -128,7 +151,7 @@ def move_calls(
     scalars: Sequence[Place],
     target: Target,
 ) -> list[Item]:
-    """Return the calls that move bytes, by pairs (to, from), and write scalars to `words`.
+    """Return the calls that move bytes and write scalars to `words`.
 
     Most graphs need one; only one with more pieces or scalars than a kernel takes needs several.
     """
@@ -153,11 +176,11 @@ def _move(
     target: Target,
 ) -> Item:
     arguments: list[Argument] = []
-    for i, (to, _) in enumerate(pieces):
-        arguments += [("out", i), ("in", i), ("value", _word(nbytes_of(to)))]
+    for i, (_, _, nbytes) in enumerate(pieces):
+        arguments += [("out", i), ("in", i), i64(nbytes)]
     arguments += _nothing(3 * (_slots(len(pieces)) - len(pieces)))
-    outs: list[Place] = [to for to, _ in pieces]
-    ins: list[Place] = [source for _, source in pieces]
+    outs: list[Place] = [to for to, _, _ in pieces]
+    ins: list[Place] = [source for _, source, _ in pieces]
     if words is not None:
         arguments += [("out", len(outs)), ("value", _word(first))]
         arguments += [("scalar", len(ins) + i) for i in range(len(scalars))]
@@ -165,11 +188,11 @@ def _move(
         arguments.append(("value", _word(len(scalars))))
         outs.append(words)
         ins += scalars
-    longest = max((nbytes_of(to) for to, _ in pieces), default=0)
+    longest = max((int(nbytes) for _, _, nbytes in pieces), default=0)
     rows = max(len(pieces), 1)
     wanted = -(-longest // (THREADS * WIDE))
     blocks = max(1, min(wanted, WAVES * target.multiprocessors // rows))
-    moved = sum(nbytes_of(to) for to, _ in pieces) + SCALAR_BYTES * len(scalars)
+    moved = sum(int(nbytes) for _, _, nbytes in pieces) + SCALAR_BYTES * len(scalars)
     call = CudaCall(
         move_code(len(pieces), len(scalars)),
         tuple(outs),

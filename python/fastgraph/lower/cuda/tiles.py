@@ -64,6 +64,11 @@ class Shape(NamedTuple):
     k: int
 
     @property
+    def numbers(self) -> Shape:
+        """Shape: with ints alone, which are what the largest extent of a program makes of them."""
+        return Shape(*map(int, self))
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions."""
         return 2 * self.matrices * self.m * self.n * self.k

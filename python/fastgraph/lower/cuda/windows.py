@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from math import ceil, prod
 
@@ -11,6 +10,7 @@ from fastgraph.ir.ops.registry import Windows
 from fastgraph.lower.call import Alias
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
+from fastgraph.lower.cuda.given import refuse, words
 from fastgraph.lower.cuda.launch import call, i32, i64
 from fastgraph.lower.cuda.matmul import NOTHING, Activation, Residual, flag
 from fastgraph.lower.cuda.registry import Target, lowers
@@ -34,10 +34,10 @@ def filled(sizes: tuple[int, ...], one: int = 1) -> tuple[int, ...]:
 def window_words(windows: Windows) -> Argument:
     """Return struct Windows of sources/windows.cuh."""
     fields = (windows.sizes, windows.kernel, windows.strides, windows.dilations)
-    words = [n for one in fields for n in filled(one)]
-    words += [n for one in (windows.begins, windows.ends) for n in filled(one, 0)]
-    words += filled(windows.counts)
-    return ("value", struct.pack(f"<{len(words)}i", *words))
+    numbers = [n for one in fields for n in filled(one)]
+    numbers += [n for one in (windows.begins, windows.ends) for n in filled(one, 0)]
+    numbers += filled(windows.counts)
+    return words(f"<{len(numbers)}i", *numbers)
 
 
 @lowers("conv")
@@ -53,8 +53,9 @@ def lower_conv(node: Node, target: Target) -> list[CudaCall | Alias]:
     if attrs["residual"] is not None:
         place = Residual.before if attrs["residual_first"] else Residual.after
     activation = Activation[attrs["activation"] or "none"]
-    words = [TILE, STEP, *filled(windows.kernel), flag(has_bias), int(activation), int(place)]
-    entry = f"conv<{ctype(x.dtype)}, {', '.join(map(str, words))}>"
+    refuse("windows stay the same", *windows.kernel)
+    shape = [TILE, STEP, *filled(windows.kernel), flag(has_bias), int(activation), int(place)]
+    entry = f"conv<{ctype(x.dtype)}, {', '.join(map(str, shape))}>"
     text = source("elementwise.cuh", "matmul.cuh", "windows.cuh", "conv")
     arguments: list[Argument] = [("out", 0), ("in", 0), ("in", 1)]
     arguments += [("in", 2) if has_bias else NOTHING, ("in", 2 + has_bias) if place else NOTHING]

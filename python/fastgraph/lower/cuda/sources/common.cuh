@@ -71,6 +71,15 @@ FG_DEVICE void fg_fault(u64 *fault, u64 node) { atomicCAS(fault, (u64)0, node); 
 #define FG_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #endif
 
+// Sizes --------------------------------------------------------------------------------------------
+
+// Stands for a size that is not known when a kernel is compiled: each launch tells it.
+constexpr i64 GIVEN = -1;
+template <i64 SIZE>
+FG_DEVICE i64 known(i64 given) {
+  return SIZE == GIVEN ? given : SIZE;
+}
+
 // Conversions ------------------------------------------------------------------------------------
 
 FG_DEVICE f32 f16_to_f32(f16 x) {

@@ -7,23 +7,24 @@
 // for each its rows.
 template <class I, int THREADS, i64 ROWS, i64 EXPERTS>
 __global__ __launch_bounds__(THREADS) void group_rows(i32 *groups, const I *ids, u64 *tap,
-                                                      u64 *fault, u64 node) {
+                                                      u64 *fault, u64 node, i64 given_rows) {
+  const i64 rows = known<ROWS>(given_rows);
   fg_trigger();
   const i64 expert = (i64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   fg_wait();
   if (expert > EXPERTS) return;
   i32 start = 0;
-  for (i64 base = 0; base < ROWS; base += 32) {
-    const i64 i = base + lane, id = i < ROWS ? (i64)ids[i] : -1;
+  for (i64 base = 0; base < rows; base += 32) {
+    const i64 i = base + lane, id = i < rows ? (i64)ids[i] : -1;
     start += __popc(__ballot_sync(0xffffffffu, id >= 0 && id < EXPERTS && id < expert));
   }
   if (lane == 0) groups[expert] = start;
   const i32 first = start;
-  for (i64 base = 0; base < ROWS; base += 32) {
-    const i64 i = base + lane, id = i < ROWS ? (i64)ids[i] : 0;
+  for (i64 base = 0; base < rows; base += 32) {
+    const i64 i = base + lane, id = i < rows ? (i64)ids[i] : 0;
     const bool lost = id < 0 || id >= EXPERTS;
-    const bool mine = i < ROWS && (expert == EXPERTS ? lost : id == expert);
+    const bool mine = i < rows && (expert == EXPERTS ? lost : id == expert);
     const u32 found = __ballot_sync(0xffffffffu, mine);
     if (mine) {
       groups[EXPERTS + 1 + start + __popc(found & ((1u << lane) - 1))] = (i32)i;
@@ -75,11 +76,11 @@ FG_DEVICE bool find_tile(i32 (&rows)[BM], i64 &expert, const i32 *groups, i64 ti
 }
 
 // Zeros in columns `first` to `first` + BN of the rows that have no expert.
-template <int BN, i64 EXPERTS, i64 ROWS, i64 N, class T>
-FG_DEVICE void clear_lost(T *y, const i32 *groups, i64 first) {
+template <int BN, i64 EXPERTS, i64 N, class T>
+FG_DEVICE void clear_lost(T *y, const i32 *groups, i64 first, i64 all_rows) {
   T zero;
   memset(&zero, 0, sizeof(T));
-  for (i64 i = groups[EXPERTS]; i < ROWS; i++)
+  for (i64 i = groups[EXPERTS]; i < all_rows; i++)
     for (i64 c = first + threadIdx.x; c < first + BN && c < N; c += blockDim.x)
       y[groups[EXPERTS + 1 + i] * N + c] = zero;
 }
@@ -93,7 +94,8 @@ FG_DEVICE const T *matrix_of(const T *w, const u64 *table, i64 expert, i64 size)
 // Any float: 256 threads compute BM x 64 sums.
 template <class T, int BM, i64 ROWS, i64 K, i64 N, i64 EXPERTS>
 __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *w,
-                                                     const i32 *groups, const u64 *table) {
+                                                     const i32 *groups, const u64 *table,
+                                                     i64 given_rows) {
   typedef compute_t<T> C;
   constexpr int BN = 64, BK = 32, TM = BM / 16, THREADS = 256;
   __shared__ C x_tile[BK][BM + 1], w_tile[BK][BN];
@@ -101,7 +103,7 @@ __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *
   fg_trigger();
   fg_wait();
   const i64 n0 = (i64)blockIdx.y * BN;
-  if (blockIdx.x == 0) clear_lost<BN, EXPERTS, ROWS, N>(y, groups, n0);
+  if (blockIdx.x == 0) clear_lost<BN, EXPERTS, N>(y, groups, n0, known<ROWS>(given_rows));
   i64 expert;
   if (!find_tile<BM, EXPERTS>(rows, expert, groups, blockIdx.x)) return;
   const T *matrix = matrix_of(w, table, expert, K * N);
@@ -138,7 +140,7 @@ __global__ __launch_bounds__(256) void grouped_plain(T *y, const T *x, const T *
 // f16 and bf16 by the tensor cores: four warps compute BM x 64 sums. Rows are multiples of 16 bytes.
 template <class T, int BM, i64 ROWS, i64 K, i64 N, i64 EXPERTS>
 __global__ __launch_bounds__(128) void grouped_mma(T *y, const T *x, const T *w, const i32 *groups,
-                                                   const u64 *table) {
+                                                   const u64 *table, i64 given_rows) {
   constexpr int BN = 64, BK = 32, THREADS = 128, STAGES = 3, WARPS_M = BM / 32 < 1 ? 1 : BM / 32;
   constexpr int WM = BM / WARPS_M, WN = BN / (4 / WARPS_M), STEPS = (int)((K + BK - 1) / BK);
   constexpr int X_TILE = BM * BK * 2, STAGE = X_TILE + BK * BN * 2;
@@ -148,7 +150,7 @@ __global__ __launch_bounds__(128) void grouped_mma(T *y, const T *x, const T *w,
   fg_trigger();
   fg_wait();
   const i64 n0 = (i64)blockIdx.y * BN;
-  if (blockIdx.x == 0) clear_lost<BN, EXPERTS, ROWS, N>(y, groups, n0);
+  if (blockIdx.x == 0) clear_lost<BN, EXPERTS, N>(y, groups, n0, known<ROWS>(given_rows));
   i64 expert;
   if (!find_tile<BM, EXPERTS>(rows, expert, groups, blockIdx.x)) return;
   const T *matrix = matrix_of(w, table, expert, K * N) + n0;

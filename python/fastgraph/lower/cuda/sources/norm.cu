@@ -25,12 +25,13 @@ FG_DEVICE void load_columns(Vec<T, V> (&held)[EACH], const T *p, const R &mine) 
 template <class T, class N, int THREADS, int G, int V, int PIECE, int EACH, i64 ROWS, i64 LENGTH>
 __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *in,
                                                      const T *residual, const T *weight,
-                                                     const T *bias, compute_t<T> eps) {
+                                                     const T *bias, compute_t<T> eps, i64 rows,
+                                                     i64 length) {
   typedef compute_t<T> C;
   __shared__ C shared[2][(THREADS + 31) / 32];
   fg_trigger();
-  const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine;
-  const i64 start = mine.row * LENGTH;
+  const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine(rows, length);
+  const i64 start = mine.row * mine.length;
   Vec<T, V> held[EACH], other[EACH], scale[EACH], shift[EACH];
   // Before the wait where that cannot be wrong; else where they are used, and no registers wait.
   if (N::early) {
@@ -65,7 +66,7 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
     }
   }
   if (!N::rms)
-    mean = group_reduce<G>(mean, Add(), shared[0]) / (C)LENGTH;
+    mean = group_reduce<G>(mean, Add(), shared[0]) / (C)mine.length;
   else
     mean = 0;
 #pragma unroll
@@ -75,7 +76,7 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
       x[i][j] -= mean;
       if (mine.has(i)) power += x[i][j] * x[i][j];
     }
-  power = group_reduce<G>(power, Add(), shared[1]) / (C)LENGTH;
+  power = group_reduce<G>(power, Add(), shared[1]) / (C)mine.length;
   const C factor = reciprocal_root(power + eps);
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
@@ -124,16 +125,17 @@ FG_DEVICE void load_sum(compute_t<T> (&x)[V], const T *in, const T *residual, i6
 
 template <class T, class N, int THREADS, int V, int PIECE, i64 LENGTH, i64 PARTS>
 __global__ __launch_bounds__(THREADS) void norm_moments(Moments<compute_t<T>> *out, const T *in,
-                                                        const T *residual) {
+                                                        const T *residual, i64 given_length) {
   typedef compute_t<T> C;
-  constexpr i64 WIDE = LENGTH / V, EACH = (WIDE + PARTS - 1) / PARTS;
+  const i64 length = known<LENGTH>(given_length);
+  const i64 wide = length / V, each = (wide + PARTS - 1) / PARTS;
   __shared__ Moments<C> shared[THREADS / 32];
   fg_trigger();
-  const i64 part = blockIdx.x % PARTS, start = (i64)blockIdx.x / PARTS * LENGTH;
-  const i64 end = (part + 1) * EACH < WIDE ? (part + 1) * EACH : WIDE;
+  const i64 part = blockIdx.x % PARTS, start = (i64)blockIdx.x / PARTS * length;
+  const i64 end = (part + 1) * each < wide ? (part + 1) * each : wide;
   Moments<C> all = {0, 0, 0};
   fg_wait();
-  for (i64 q = part * EACH + threadIdx.x; q < end; q += THREADS) {
+  for (i64 q = part * each + threadIdx.x; q < end; q += THREADS) {
     C x[V];
     load_sum<N, V, PIECE>(x, in, residual, start + q * V);
     Moments<C> few = {(C)V, 0, 0};
@@ -153,18 +155,19 @@ __global__ __launch_bounds__(THREADS) void norm_parts(T *out, T *sums, const T *
                                                       const T *residual, const T *weight,
                                                       const T *bias,
                                                       const Moments<compute_t<T>> *moments,
-                                                      compute_t<T> eps) {
+                                                      compute_t<T> eps, i64 given_length) {
   typedef compute_t<T> C;
-  constexpr i64 WIDE = LENGTH / V, EACH = (WIDE + PARTS - 1) / PARTS;
+  const i64 length = known<LENGTH>(given_length);
+  const i64 wide = length / V, each = (wide + PARTS - 1) / PARTS;
   fg_trigger();
-  const i64 part = blockIdx.x % PARTS, row = (i64)blockIdx.x / PARTS, start = row * LENGTH;
-  const i64 end = (part + 1) * EACH < WIDE ? (part + 1) * EACH : WIDE;
+  const i64 part = blockIdx.x % PARTS, row = (i64)blockIdx.x / PARTS, start = row * length;
+  const i64 end = (part + 1) * each < wide ? (part + 1) * each : wide;
   fg_wait();
   Moments<C> all = {0, 0, 0};
   for (int i = threadIdx.x % 32; i < PARTS; i += 32) all = Joined()(all, moments[row * PARTS + i]);
   all = warp_reduce(all, Joined());
-  const C mean = all.mean, factor = reciprocal_root(all.power / (C)LENGTH + eps);
-  for (i64 q = part * EACH + threadIdx.x; q < end; q += THREADS) {
+  const C mean = all.mean, factor = reciprocal_root(all.power / (C)length + eps);
+  for (i64 q = part * each + threadIdx.x; q < end; q += THREADS) {
     C x[V];
     load_sum<N, V, PIECE>(x, in, residual, start + q * V);
     Vec<T, V> y, scale, shift;

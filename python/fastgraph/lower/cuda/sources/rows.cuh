@@ -14,14 +14,19 @@ FG_DEVICE T group_reduce(T x, F combine, T *shared) {
 // V, G vectors apart.
 template <int THREADS, int G, int V, int EACH, i64 ROWS, i64 LENGTH>
 struct Row {
-  static_assert(LENGTH % V == 0 && (i64)G * V * EACH >= LENGTH, "a row fits its threads");
-  i64 row;
+  static_assert(LENGTH == GIVEN || (LENGTH % V == 0 && (i64)G * V * EACH >= LENGTH),
+                "a row fits its threads");
+  i64 row, rows, length;
   int lane;
-  FG_DEVICE Row() : row((i64)blockIdx.x * (THREADS / G) + threadIdx.x / G), lane(threadIdx.x % G) {}
+  FG_DEVICE Row(i64 all_rows, i64 row_length)
+      : row((i64)blockIdx.x * (THREADS / G) + threadIdx.x / G),
+        rows(known<ROWS>(all_rows)),
+        length(known<LENGTH>(row_length)),
+        lane(threadIdx.x % G) {}
   FG_DEVICE int column(int i) const { return (i * G + lane) * V; }
   // Whether vector i lies in the row; known where all of them do.
   FG_DEVICE bool has(int i) const {
-    return (ROWS % (THREADS / G) == 0 || row < ROWS) &&
-           ((i64)(i + 1) * G * V <= LENGTH || column(i) < LENGTH);
+    return ((ROWS != GIVEN && ROWS % (THREADS / G) == 0) || row < rows) &&
+           ((i64)(i + 1) * G * V <= LENGTH || column(i) < length);
   }
 };

@@ -32,18 +32,20 @@ FG_DEVICE T lanes_before(T x, T &total) {
 // it each, in front of which lie the sums `parts` of those before it.
 template <class T, bool EXCLUSIVE, bool REVERSE, int THREADS, int G, int V, int PIECE, i64 ROWS,
           i64 LENGTH, int PARTS>
-__global__ __launch_bounds__(THREADS) void scan_rows(T *out, const T *in,
-                                                     const compute_t<T> *parts) {
+__global__ __launch_bounds__(THREADS) void scan_rows(T *out, const T *in, const compute_t<T> *parts,
+                                                     i64 given_rows, i64 given_length) {
   typedef compute_t<T> C;
-  constexpr i64 WIDE = LENGTH / V, EACH = (WIDE + PARTS - 1) / PARTS;
-  static_assert(LENGTH % V == 0 && (G == 32 || G == THREADS), "whole vectors; a warp or a block");
+  const i64 length = known<LENGTH>(given_length);
+  const i64 wide = length / V, each = (wide + PARTS - 1) / PARTS;
+  static_assert((LENGTH == GIVEN || LENGTH % V == 0) && (G == 32 || G == THREADS),
+                "whole vectors; a warp or a block");
   __shared__ C shared[2][THREADS / 32];
   fg_trigger();
   const i64 unit = (i64)blockIdx.x * (THREADS / G) + threadIdx.x / G;
   const i64 row = unit / PARTS, part = unit % PARTS;
   // All threads of a warp take every turn: they exchange sums.
-  const bool some = row < ROWS;
-  const i64 first = part * EACH, end = first + EACH < WIDE ? first + EACH : WIDE;
+  const bool some = row < known<ROWS>(given_rows);
+  const i64 first = part * each, end = first + each < wide ? first + each : wide;
   C carry = 0;
   fg_wait();
   if (PARTS > 1 && some) {
@@ -60,7 +62,7 @@ __global__ __launch_bounds__(THREADS) void scan_rows(T *out, const T *in,
     const bool here = some && q < end;
     Vec<T, V> held;
     C x[V], sum = 0;
-    if (here) held = load<V, PIECE>(in + row * LENGTH + v * V);
+    if (here) held = load<V, PIECE>(in + row * length + v * V);
 #pragma unroll
     for (int j = 0; j < V; j++) {
       x[j] = here ? widen(held.v[turned<REVERSE>(j, V)]) : (C)0;
@@ -84,36 +86,38 @@ __global__ __launch_bounds__(THREADS) void scan_rows(T *out, const T *in,
       held.v[turned<REVERSE>(j, V)] = narrow<T>(EXCLUSIVE ? running : next);
       running = next;
     }
-    if (here) store(out + row * LENGTH + v * V, held);
+    if (here) store(out + row * length + v * V, held);
     carry = op_add(carry, total);
   }
 }
 
 // Along an axis of SIZE elements, COLUMNS of them beside each other: X threads do a column each, Y
 // of them a part of it, which they sum up first.
-template <class T, bool EXCLUSIVE, bool REVERSE, int X, int Y, i64 BATCHES, i64 SIZE, i64 COLUMNS>
-__global__ __launch_bounds__(X *Y) void scan_columns(T *out, const T *in) {
+template <class T, bool EXCLUSIVE, bool REVERSE, int X, int Y, i64 SIZE, i64 COLUMNS>
+__global__ __launch_bounds__(X *Y) void scan_columns(T *out, const T *in, i64 given_size,
+                                                     i64 given_columns) {
   typedef compute_t<T> C;
-  constexpr i64 ACROSS = (COLUMNS + X - 1) / X, EACH = (SIZE + Y - 1) / Y;
+  const i64 size = known<SIZE>(given_size), columns = known<COLUMNS>(given_columns);
+  const i64 across = (columns + X - 1) / X, each = (size + Y - 1) / Y;
   __shared__ C shared[Y][X];
   fg_trigger();
   const int x = threadIdx.x % X, y = threadIdx.x / X;
-  const i64 column = (i64)blockIdx.x % ACROSS * X + x;
-  const i64 start = (i64)blockIdx.x / ACROSS * SIZE * COLUMNS + column;
-  const i64 first = y * EACH, last = first + EACH < SIZE ? first + EACH : SIZE;
-  const i64 end = column < COLUMNS ? last : first;
+  const i64 column = (i64)blockIdx.x % across * X + x;
+  const i64 start = (i64)blockIdx.x / across * size * columns + column;
+  const i64 first = y * each, last = first + each < size ? first + each : size;
+  const i64 end = column < columns ? last : first;
   C sum = 0;
   fg_wait();
   if (Y > 1) {
     for (i64 i = first; i < end; i++)
-      sum = op_add(sum, widen(in[start + turned<REVERSE>(i, SIZE) * COLUMNS]));
+      sum = op_add(sum, widen(in[start + turned<REVERSE>(i, size) * columns]));
     shared[y][x] = sum;
     __syncthreads();
     sum = 0;
     for (int i = 0; i < y; i++) sum = op_add(sum, shared[i][x]);
   }
   for (i64 i = first; i < end; i++) {
-    const i64 at = start + turned<REVERSE>(i, SIZE) * COLUMNS;
+    const i64 at = start + turned<REVERSE>(i, size) * columns;
     const C next = op_add(sum, widen(in[at]));
     out[at] = narrow<T>(EXCLUSIVE ? sum : next);
     sum = next;

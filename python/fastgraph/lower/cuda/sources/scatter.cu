@@ -36,34 +36,38 @@ struct JoinMinimum {
 // numbers act in their order, and nothing else depends on one. A number out of range is skipped.
 template <class T, class Join, int THREADS, i64 ROWS, i64 WIDTH, i64 COUNT, int RANGE, int CHUNK>
 __global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64 *indices,
-                                                   const T *updates, u64 *fault, u64 node) {
+                                                   const T *updates, u64 *fault, u64 node,
+                                                   i64 given_rows, i64 given_width,
+                                                   i64 given_count) {
   typedef compute_t<T> C;
-  constexpr i64 ACROSS = WIDTH ? (WIDTH + CHUNK - 1) / CHUNK : 1;
+  const i64 all_rows = known<ROWS>(given_rows), width = known<WIDTH>(given_width);
+  const i64 count = known<COUNT>(given_count);
+  const i64 across = width ? (width + CHUNK - 1) / CHUNK : 1;
   __shared__ C held[RANGE * CHUNK];
   __shared__ int rows[THREADS], warps[THREADS / 32];
   fg_trigger();
-  const i64 first_row = (i64)blockIdx.x / ACROSS * RANGE, first = (i64)blockIdx.x % ACROSS * CHUNK;
-  const int range = (int)min((i64)RANGE, ROWS - first_row),
-            chunk = (int)min((i64)CHUNK, WIDTH - first);
+  const i64 first_row = (i64)blockIdx.x / across * RANGE, first = (i64)blockIdx.x % across * CHUNK;
+  const int range = (int)min((i64)RANGE, all_rows - first_row),
+            chunk = (int)min((i64)CHUNK, width - first);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   fg_wait();
   for (int e = threadIdx.x; e < range * chunk; e += THREADS)
     held[e / chunk * CHUNK + e % chunk] =
-        widen(x[(first_row + e / chunk) * WIDTH + first + e % chunk]);
+        widen(x[(first_row + e / chunk) * width + first + e % chunk]);
   __syncthreads();
-  for (i64 base = 0; base < COUNT; base += THREADS) {
+  for (i64 base = 0; base < count; base += THREADS) {
     const i64 i = base + threadIdx.x;
     i64 row = -1;
-    if (i < COUNT) {
+    if (i < count) {
       row = indices[i];
-      if (row < 0) row += ROWS;
-      if (row < 0 || row >= ROWS) {
+      if (row < 0) row += all_rows;
+      if (row < 0 || row >= all_rows) {
         if (blockIdx.x == 0) fg_fault(fault, node);
         row = -1;
       }
       row -= first_row;
     }
-    const bool mine = i < COUNT && row >= 0 && row < range;
+    const bool mine = i < count && row >= 0 && row < range;
     // What is meant for the block comes together, in order.
     const u32 found = __ballot_sync(0xffffffffu, mine);
     if (lane == 0) warps[warp] = __popc(found);
@@ -77,7 +81,7 @@ __global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64
     if (mine) rows[before] = (int)threadIdx.x << 20 | (int)row;
     __syncthreads();
     for (int n = 0; n < total; n++) {
-      const i64 update = (base + (rows[n] >> 20)) * WIDTH + first;
+      const i64 update = (base + (rows[n] >> 20)) * width + first;
       const int to = (rows[n] & 0xfffff) * CHUNK;
       // A column is always done by the same thread.
       for (int c = threadIdx.x; c < chunk; c += THREADS)
@@ -87,6 +91,6 @@ __global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64
     __syncthreads();
   }
   for (int e = threadIdx.x; e < range * chunk; e += THREADS)
-    out[(first_row + e / chunk) * WIDTH + first + e % chunk] =
+    out[(first_row + e / chunk) * width + first + e % chunk] =
         narrow<T>(held[e / chunk * CHUNK + e % chunk]);
 }

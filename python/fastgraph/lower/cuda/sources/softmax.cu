@@ -19,12 +19,12 @@ struct Larger {
 };
 
 template <class T, int THREADS, int G, int V, int PIECE, int EACH, i64 ROWS, i64 LENGTH>
-__global__ __launch_bounds__(THREADS) void softmax_rows(T *out, const T *in) {
+__global__ __launch_bounds__(THREADS) void softmax_rows(T *out, const T *in, i64 rows, i64 length) {
   typedef compute_t<T> C;
   __shared__ C shared[2][(THREADS + 31) / 32];
   fg_trigger();
-  const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine;
-  const i64 start = mine.row * LENGTH;
+  const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine(rows, length);
+  const i64 start = mine.row * mine.length;
   fg_wait();
   Vec<T, V> held[EACH];
 #pragma unroll
@@ -101,22 +101,24 @@ FG_DEVICE Vec<T, V> shared_out(const Share<C> &share, const Vec<T, V> &x) {
 
 // Along an axis of SIZE elements, COLUMNS of them beside each other: X threads do V columns each,
 // Y as many elements of them at once.
-template <class T, int X, int Y, int V, int PIECE, i64 BATCHES, i64 SIZE, i64 COLUMNS>
-__global__ __launch_bounds__(X *Y) void softmax_columns(T *out, const T *in) {
+template <class T, int X, int Y, int V, int PIECE, i64 SIZE, i64 COLUMNS>
+__global__ __launch_bounds__(X *Y) void softmax_columns(T *out, const T *in, i64 given_size,
+                                                        i64 given_columns) {
   typedef compute_t<T> C;
-  constexpr i64 ACROSS = (COLUMNS / V + X - 1) / X;
+  const i64 size = known<SIZE>(given_size), columns = known<COLUMNS>(given_columns);
+  const i64 across = (columns / V + X - 1) / X;
   __shared__ Share<C> shared[Y / 2 + 1][X][V];
   fg_trigger();
   const int x = threadIdx.x % X, y = threadIdx.x / X;
-  const i64 column = ((i64)blockIdx.x % ACROSS * X + x) * V;
-  const i64 start = (i64)blockIdx.x / ACROSS * SIZE * COLUMNS + column;
-  const i64 end = column < COLUMNS ? SIZE : 0;
+  const i64 column = ((i64)blockIdx.x % across * X + x) * V;
+  const i64 start = (i64)blockIdx.x / across * size * columns + column;
+  const i64 end = column < columns ? size : 0;
   Share<C> shares[V];
 #pragma unroll
   for (int j = 0; j < V; j++) shares[j] = {-(C)FG_INFINITY, (C)0};
   fg_wait();
   for (i64 i = y; i < end; i += Y) {
-    const Vec<T, V> held = load<V, PIECE>(in + start + i * COLUMNS);
+    const Vec<T, V> held = load<V, PIECE>(in + start + i * columns);
 #pragma unroll
     for (int j = 0; j < V; j++) take_share(shares[j], Vec<T, 1>{{held.v[j]}});
   }
@@ -141,43 +143,47 @@ __global__ __launch_bounds__(X *Y) void softmax_columns(T *out, const T *in) {
 #pragma unroll
   for (int j = 0; j < V; j++) shares[j] = shared[0][x][j];
   for (i64 i = y; i < end; i += Y) {
-    Vec<T, V> held = load<V, PIECE>(in + start + i * COLUMNS);
+    Vec<T, V> held = load<V, PIECE>(in + start + i * columns);
 #pragma unroll
     for (int j = 0; j < V; j++) held.v[j] = shared_out(shares[j], Vec<T, 1>{{held.v[j]}}).v[0];
-    store(out + start + i * COLUMNS, held);
+    store(out + start + i * columns, held);
   }
 }
 
 // Rows that do not fit: PARTS blocks take the shares of parts of a row, in a first launch; each joins
 // them and does its part, in a second.
 template <class T, int THREADS, int V, int PIECE, i64 LENGTH, i64 PARTS>
-__global__ __launch_bounds__(THREADS) void softmax_shares(Share<compute_t<T>> *out, const T *in) {
+__global__ __launch_bounds__(THREADS) void softmax_shares(Share<compute_t<T>> *out, const T *in,
+                                                          i64 given_length) {
   typedef compute_t<T> C;
-  constexpr i64 WIDE = LENGTH / V, EACH = (WIDE + PARTS - 1) / PARTS;
+  const i64 length = known<LENGTH>(given_length);
+  const i64 wide = length / V, each = (wide + PARTS - 1) / PARTS;
   __shared__ Share<C> shared[THREADS / 32];
   fg_trigger();
-  const i64 part = blockIdx.x % PARTS, start = (i64)blockIdx.x / PARTS * LENGTH;
-  const i64 end = (part + 1) * EACH < WIDE ? (part + 1) * EACH : WIDE;
+  const i64 part = blockIdx.x % PARTS, start = (i64)blockIdx.x / PARTS * length;
+  const i64 end = (part + 1) * each < wide ? (part + 1) * each : wide;
   Share<C> share = {-(C)FG_INFINITY, (C)0};
   fg_wait();
-  for (i64 q = part * EACH + threadIdx.x; q < end; q += THREADS)
+  for (i64 q = part * each + threadIdx.x; q < end; q += THREADS)
     take_share(share, load<V, PIECE>(in + start + q * V));
   share = block_reduce<THREADS>(share, Joined<T>(), shared);
   if (threadIdx.x == 0) out[blockIdx.x] = share;
 }
 template <class T, int THREADS, int V, int PIECE, i64 LENGTH, i64 PARTS>
 __global__ __launch_bounds__(THREADS) void softmax_parts(T *out, const T *in,
-                                                         const Share<compute_t<T>> *shares) {
+                                                         const Share<compute_t<T>> *shares,
+                                                         i64 given_length) {
   typedef compute_t<T> C;
-  constexpr i64 WIDE = LENGTH / V, EACH = (WIDE + PARTS - 1) / PARTS;
+  const i64 length = known<LENGTH>(given_length);
+  const i64 wide = length / V, each = (wide + PARTS - 1) / PARTS;
   fg_trigger();
-  const i64 part = blockIdx.x % PARTS, row = (i64)blockIdx.x / PARTS, start = row * LENGTH;
-  const i64 end = (part + 1) * EACH < WIDE ? (part + 1) * EACH : WIDE;
+  const i64 part = blockIdx.x % PARTS, row = (i64)blockIdx.x / PARTS, start = row * length;
+  const i64 end = (part + 1) * each < wide ? (part + 1) * each : wide;
   fg_wait();
   Share<C> share = {-(C)FG_INFINITY, (C)0};
   for (int i = threadIdx.x % 32; i < PARTS; i += 32)
     share = Joined<T>()(share, shares[row * PARTS + i]);
   share = warp_reduce(share, Joined<T>());
-  for (i64 q = part * EACH + threadIdx.x; q < end; q += THREADS)
+  for (i64 q = part * each + threadIdx.x; q < end; q += THREADS)
     store(out + start + q * V, shared_out(share, load<V, PIECE>(in + start + q * V)));
 }

@@ -83,35 +83,38 @@ template <class T, bool LARGEST, bool FIRST, bool LAST, int SIZE, int TOGETHER, 
           i64 COUNT, i64 INNER, i64 LENGTH, int K>
 __global__ __launch_bounds__(SIZE / 2 * TOGETHER) void top_k(
     T *values, i64 *indices, Seat<typename Bits<compute_t<T>>::type> *left, const T *in,
-    const Seat<typename Bits<compute_t<T>>::type> *given, u64 *tap) {
+    const Seat<typename Bits<compute_t<T>>::type> *given, u64 *tap, i64 given_lines,
+    i64 given_count, i64 given_inner, i64 given_length) {
   typedef typename Bits<compute_t<T>>::type U;
-  constexpr i64 PIECES = (COUNT + SIZE - 1) / SIZE;
+  const i64 lines = known<LINES>(given_lines), count = known<COUNT>(given_count);
+  const i64 inner = known<INNER>(given_inner), length = known<LENGTH>(given_length);
+  const i64 pieces = (count + SIZE - 1) / SIZE;
   __shared__ Seat<U> all[TOGETHER][SIZE];
   fg_trigger();
   const int t = threadIdx.x % (SIZE / 2);
   Seat<U> *seats = all[threadIdx.x / (SIZE / 2)];
   const i64 unit = (i64)blockIdx.x * TOGETHER + threadIdx.x / (SIZE / 2);
-  const i64 line = unit / PIECES, start = unit % PIECES * SIZE;
-  const T *from = in + line / INNER * LENGTH * INNER + line % INNER;
+  const i64 line = unit / pieces, start = unit % pieces * SIZE;
+  const T *from = in + line / inner * length * inner + line % inner;
   fg_wait();
   for (int i = t; i < SIZE; i += SIZE / 2) {
     Seat<U> seat = {0, 0xffffffffu};
-    if (line < LINES && start + i < COUNT) {
+    if (line < lines && start + i < count) {
       if constexpr (FIRST)
-        seat = seat_of<LARGEST>(from[(start + i) * INNER], (u32)(start + i));
+        seat = seat_of<LARGEST>(from[(start + i) * inner], (u32)(start + i));
       else
-        seat = given[line * COUNT + start + i];
+        seat = given[line * count + start + i];
     }
     seats[i] = seat;
   }
   __syncthreads();
   sort<SIZE>(seats, t);
   if (tap != nullptr && blockIdx.x == 0 && threadIdx.x == 0) tap[1]++;
-  if (line >= LINES) return;
+  if (line >= lines) return;
   for (int i = t; i < K; i += SIZE / 2) {
     if constexpr (LAST) {
-      const i64 to = (line / INNER * K + i) * INNER + line % INNER;
-      values[to] = from[(i64)seats[i].index * INNER];
+      const i64 to = (line / inner * K + i) * inner + line % inner;
+      values[to] = from[(i64)seats[i].index * inner];
       indices[to] = seats[i].index;
       if (tap != nullptr) ((u32 *)(tap + 2))[to] = seats[i].index;
     } else {
@@ -124,30 +127,33 @@ __global__ __launch_bounds__(SIZE / 2 * TOGETHER) void top_k(
 // element of its own.
 template <class T, bool LARGEST, int THREADS, i64 LINES, i64 LENGTH, i64 INNER, i64 K>
 __global__ __launch_bounds__(THREADS) void top_k_counted(T *values, i64 *indices, const T *in,
-                                                         u64 *tap) {
+                                                         u64 *tap, i64 given_lines,
+                                                         i64 given_length, i64 given_inner) {
   typedef typename Bits<compute_t<T>>::type U;
-  constexpr i64 PIECES = (LENGTH + THREADS - 1) / THREADS;
+  const i64 length = known<LENGTH>(given_length), inner = known<INNER>(given_inner);
+  const i64 pieces = (length + THREADS - 1) / THREADS;
+  (void)given_lines;
   __shared__ Seat<U> seats[THREADS];
   fg_trigger();
-  const i64 line = blockIdx.x / PIECES, own = blockIdx.x % PIECES * THREADS + threadIdx.x;
-  const T *from = in + line / INNER * LENGTH * INNER + line % INNER;
+  const i64 line = blockIdx.x / pieces, own = blockIdx.x % pieces * THREADS + threadIdx.x;
+  const T *from = in + line / inner * length * inner + line % inner;
   fg_wait();
-  const bool some = own < LENGTH;
+  const bool some = own < length;
   Seat<U> seat = {0, 0xffffffffu};
-  if (some) seat = seat_of<LARGEST>(from[own * INNER], (u32)own);
+  if (some) seat = seat_of<LARGEST>(from[own * inner], (u32)own);
   i64 before = 0;
-  for (i64 base = 0; base < LENGTH; base += THREADS) {
+  for (i64 base = 0; base < length; base += THREADS) {
     const i64 i = base + threadIdx.x;
     Seat<U> other = {0, 0xffffffffu};
-    if (i < LENGTH) other = seat_of<LARGEST>(from[i * INNER], (u32)i);
+    if (i < length) other = seat_of<LARGEST>(from[i * inner], (u32)i);
     seats[threadIdx.x] = other;
     __syncthreads();
     for (int j = 0; j < THREADS; j++) before += first_of(seats[j], seat);
     __syncthreads();
   }
   if (some && before < K) {
-    const i64 to = (line / INNER * K + before) * INNER + line % INNER;
-    values[to] = from[own * INNER];
+    const i64 to = (line / inner * K + before) * inner + line % inner;
+    values[to] = from[own * inner];
     indices[to] = own;
     if (tap != nullptr) ((u32 *)(tap + 2))[to] = (u32)own;
   }
