@@ -45,10 +45,18 @@ def ways(case: Product | Attention) -> list[Way]:
         if case.dtype != "float16" or case.queries == 1:
             return [Way("as chosen", attention, {})]
         limit = next(limit for limit in attention.FLASH if limit >= case.length)
-        return [
-            Way(str(tuple(tile)), attention, {"FLASH": {**attention.FLASH, limit: (tile,)}})
+        found = [
+            Way(
+                str(tuple(tile)),
+                attention,
+                {"FLASH": {**attention.FLASH, limit: (tile,)}, "WARP_GROUPS": {}},
+            )
             for tile in attention.FLASH[limit]
         ]
+        for tile in attention.WARP_GROUPS.get(case.length, ()):
+            instead = {"WARP_GROUPS": {case.length: (tile,)}}
+            found.append(Way(f"warp groups {tuple(tile)[:-1]}", attention, instead))
+        return found
     if case.m <= matmul.MAX_ROWS:
         return _of_few_rows(case, matmul)
     if case.dtype == "float32":

@@ -13,8 +13,9 @@ from fastgraph.errors import CompileError
 from fastgraph.ir import Graph, ops
 from fastgraph.ir.ops.arguments import node
 from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
-from fastgraph.lower.cuda import LOWERINGS
+from fastgraph.lower.cuda import LOWERINGS, attention
 from fastgraph.lower.cuda.registry import Target
+from fastgraph.lower.cuda.tiles import GroupTile
 from fastgraph.passes import optimise
 from tests.cuda_host import compiler
 from tests.cuda_host.lowered import SMALL, Case, Suite, close
@@ -82,6 +83,9 @@ def cases() -> list[Case]:
             case(f"{name}, window", dtype, *shapes, window=9, is_causal=True),
             case(f"{name}, window on both sides", dtype, *shapes, window=50),
             case(f"{name}, more queries", dtype, (1, 2, 90, 24), (1, 2, 33, 24), is_causal=True),
+            case(f"{name}, causal, negative scale", dtype, *shapes, is_causal=True, scale=-0.4),
+            case(f"{name}, causal, no scale", dtype, *shapes, is_causal=True, scale=0.0),
+            case(f"{name}, scores far apart", dtype, *shapes, scale=2.0),
             case(f"{name}, bool mask", dtype, *shapes, mask=keep, scale=-0.3),
             case(f"{name}, bias", dtype, *shapes, mask=bias, softcap=2.5, is_causal=True),
             case(f"{name}, no keys", dtype, (2, 4, 40, 24), (2, 2, 0, 24)),
@@ -112,7 +116,44 @@ def cases() -> list[Case]:
     return found
 
 
-CASES = {one.name: one for one in cases()}
+def by_groups(
+    name: str, tile: tuple[int, int, bool, bool], dtype: Any, *shapes: Any, **options: Any
+) -> Case:
+    """A case for warp groups: of `tile` all but its speed."""
+    length = shapes[0][-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "WARP_GROUPS", {length: (GroupTile(*tile, 1.0),)})
+        found = case(f"groups, {name}", dtype, *shapes, **options)
+    (call,) = found.calls
+    assert call.code.arch == "sm_90a"
+    return found
+
+
+def cases_of_groups() -> list[Case]:
+    rng = np.random.default_rng(14)
+    shapes = (1, 2, 140, 64), (1, 2, 170, 64)
+    keep = rng.random((1, 1, 140, 170)) < 0.7
+    keep[0, 0, 5] = False  # A query that sees no key.
+    few, held, turns, both = ((2, 64, bool(i % 2), i > 1) for i in range(4))
+    return [
+        # Two multiprocessors: without bounds a block does several tiles of rows.
+        by_groups("f16", (2, 128, False, True), F16, *shapes),
+        by_groups("f16, causal", turns, F16, *shapes, is_causal=True),
+        by_groups("f16, three groups", (3, 64, False, True), F16, *shapes, scale=2.0),
+        by_groups("f16, window", held, F16, *shapes, window=70, is_causal=True),
+        by_groups("f16, more queries", both, F16, (1, 2, 200, 64), (1, 2, 70, 64), is_causal=True),
+        by_groups("f16, bool mask", few, F16, *shapes, mask=keep, scale=-0.3),
+        by_groups("f16, bias", few, F16, *shapes, mask=rng.normal(size=(2, 1, 170)), softcap=2.5,
+                  is_causal=True),
+        by_groups("f16, grouped heads", held, F16, (3, 4, 70, 64), (3, 2, 40, 64)),
+        by_groups("f16, many heads", few, F16, (2, 9, 20, 64), (2, 9, 10, 64)),
+        by_groups("f16, no keys", few, F16, (2, 2, 70, 64), (2, 2, 0, 64)),
+        by_groups("f16, long heads", (2, 128, True, True), F16, (1, 2, 70, 128), (1, 2, 140, 128)),
+        by_groups("bf16, long heads", (2, 64, False, False), BF16, (1, 2, 90, 128)),
+    ]  # fmt: skip
+
+
+CASES = {one.name: one for one in [*cases(), *cases_of_groups()]}
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +199,24 @@ def test_scratch_does_not_grow_with_the_square_of_the_keys() -> None:
     (call,) = lowered((8, 16, 2048, 64), "float16", H200)
     assert len(call.outs) == 1
     assert call.grid[0] >= 132
+
+
+@pytest.mark.parametrize(
+    ("shape", "served"),
+    [
+        ((8, 16, 2048, 64), True),
+        ((8, 16, 2048, 128), True),
+        ((8, 16, 2048, 96), False),  # Another length of heads.
+        ((1, 4, 2048, 64), False),  # Too few blocks.
+        ((64, 16, 8, 64), False),  # Rows for no group.
+    ],
+)
+def test_warp_groups_serve(shape: tuple[int, ...], served: bool) -> None:
+    ((call,), (portable,)) = (
+        lowered(shape, "bfloat16", target) for target in (H200, replace(H200, capability=(10, 0)))
+    )
+    assert (call.code.arch, portable.code.arch) == ("sm_90a" if served else "", "")
+    assert call.grid[0] == 132 or not served
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

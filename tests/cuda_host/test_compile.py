@@ -109,6 +109,7 @@ def variants() -> list[tuple[str, str, str]]:
         tiles.choose.cache_clear()
         shapes = ((64, 128), (128, 40), (40,))
         calls = family(lambda x, w, b: x @ w + b, *shapes, dtype="f2")("sm_90").calls
+        calls += family(ops.attention, *[(2, 2, 128, 64)] * 3, dtype="f2")("sm_90").calls
     tiles.choose.cache_clear()
     return [(call.code.source, call.code.entry, call.code.arch) for call in calls]
 
@@ -154,6 +155,10 @@ def test_every_tile_of_the_tables_compiles(monkeypatch: pytest.MonkeyPatch) -> N
         for tile in choices:
             table = {**tiles.FLASH, limit: (tile,)}
             add(attention, "FLASH", table, ops.attention, "f2", *[(8, 1, 64, limit)] * 3)
+    for length, choices in tiles.WARP_GROUPS.items():
+        for tile in choices:
+            table = {length: (tile,)}
+            add(attention, "WARP_GROUPS", table, ops.attention, "f2", *[(8, 1, 256, length)] * 3)
     assert len(texts) >= 30
     with ThreadPoolExecutor(2) as pool:
         for found in pool.map(lambda text: compile_source(*text), sorted(texts)):

@@ -28,7 +28,9 @@ from fastgraph.lower.cuda.tiles import (
     FLASH,
     PLAIN_SUMS,
     PLAIN_TILES,
+    WARP_GROUPS,
     FlashTile,
+    GroupTile,
 )
 from fastgraph.lower.strides import broadcast_strides
 
@@ -40,7 +42,9 @@ LONGEST = max(FLASH)
 # No bound of the keys that a query sees; small enough that positions can be added.
 NO_BOUND = 1 << 30
 # As in sources/attention.cuh.
-NO_MASK, BOOL_MASK, ADDED_MASK = 0, 1, 2
+NO_MASK, BOOL_MASK, ADDED_MASK, PLAIN_SCORES = 0, 1, 2, 3
+# By less, minus infinity would not stay what it is.
+LEAST_SCALE = 1e-30
 PLAIN_THREADS = 256
 COMBINE_THREADS = 128
 NOTHING: Argument = ("value", bytes(8))
@@ -66,6 +70,10 @@ class Kernel:
         Of a block.
     splits, split_keys : int
         Parts of the keys.
+    arch : str
+        What a variant is compiled for.
+    most_blocks : int
+        So many at most: these do what is left.
     """
 
     source: str
@@ -75,6 +83,8 @@ class Kernel:
     shared_bytes: int
     splits: int
     split_keys: int
+    arch: str = ""
+    most_blocks: int = NO_BOUND
 
 
 @lowers("fused_attention")
@@ -86,7 +96,8 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
     sizes: AttentionSizes = attrs["sizes"]
     kernel = choose_kernel(node, target)
     operands = [node.inputs[attrs[name].input] for name in "qkv"]
-    kind = NO_MASK
+    plain = attrs["softcap"] is None and attrs["scale"] > LEAST_SCALE
+    kind = PLAIN_SCORES if plain else NO_MASK
     if attrs["mask"] is not None:
         operands.append(node.inputs[attrs["mask"]])
         kind = BOOL_MASK if operands[-1].dtype == np.bool_ else ADDED_MASK
@@ -94,6 +105,7 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
     item = 8 if name == "f64" else 4
     rows = sizes.heads // sizes.key_heads * sizes.queries
     all_rows = sizes.batch * sizes.heads * sizes.queries
+    blocks = -(-rows // kernel.rows) * sizes.key_heads * sizes.batch * kernel.splits
     partial = None
     if kernel.splits > 1:
         nbytes = kernel.splits * all_rows * (sizes.value_length + 2) * item
@@ -107,15 +119,16 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
             kernel.source,
             f"{kernel.entry}, {kind}, {'false' if attrs['softcap'] is None else 'true'}>",
             "attention",
+            kernel.arch,
         ),
         (partial or out,),
         tuple(operands),
-        (-(-rows // kernel.rows) * sizes.key_heads * sizes.batch * kernel.splits, 1, 1),
+        (min(blocks, kernel.most_blocks), 1, 1),
         (kernel.threads, 1, 1),
         (
             NOTHING if partial else ("out", 0),
             *(("in", i) for i in range(3)),
-            ("in", 3) if kind else NOTHING,
+            ("in", 3) if len(operands) > 3 else NOTHING,
             ("out", 0) if partial else NOTHING,
             i32(sizes.batch),
             arguments,
@@ -154,7 +167,7 @@ def choose_kernel(node: Node, target: Target) -> Kernel:
         blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
         if rows <= FEW_ROWS or 2 * blocks <= target.multiprocessors:
             return few(node, rows, target)
-        return flash(node, rows, target)
+        return by_groups(node, rows, target) or flash(node, rows, target)
     return plain(node, rows, target)
 
 
@@ -185,13 +198,56 @@ def flash(node: Node, rows: int, target: Target) -> Kernel:
     tile = (full or fitting[-1:])[0]
     template = [ctype(node.outputs[0].dtype), d, v, *tile, copied_bytes(node, target)]
     return Kernel(
-        source("elementwise.cuh", "attention.cuh", "attention_mma"),
+        source("elementwise.cuh", "attention.cuh", "flash.cuh", "attention_mma"),
         f"attention_mma<{', '.join(map(str, template))}",
         tile.rows,
         32 * tile.warps,
         shared(tile),
         1,
         NO_BOUND,
+    )
+
+
+def by_groups(node: Node, rows: int, target: Target) -> Kernel | None:
+    """Many rows of half floats by warp groups, where a GPU has them and the kernel serves."""
+    sizes: AttentionSizes = node.attrs["sizes"]
+    length, heads = sizes.length, sizes.batch * sizes.key_heads
+    if target.capability != (9, 0) or length != sizes.value_length or length not in WARP_GROUPS:
+        return None
+    if copied_bytes(node, target) < WIDEST:
+        return None
+
+    def blocks(tile: GroupTile) -> int:
+        return heads * -(-rows // tile.rows)
+
+    def time(tile: GroupTile) -> float:
+        return -(-blocks(tile) // target.multiprocessors) * tile.rows / tile.flops_per_ns
+
+    fitting = [
+        tile
+        for tile in WARP_GROUPS[length]
+        if blocks(tile) >= target.multiprocessors
+        and tile.shared_bytes(length) <= target.max_shared_bytes
+    ]
+    if not fitting:
+        return None
+    tile = min(fitting, key=time)
+    flags = ("true" if flag else "false" for flag in (tile.held, tile.in_turns))
+    template = [ctype(node.outputs[0].dtype), length, tile.groups, tile.keys, *flags]
+    headers = ("elementwise.cuh", "attention.cuh", "flash.cuh", "tiles.cuh", "wgmma.cuh")
+    # Where all have as much to do, blocks go on with the next tile of rows; else the first to be
+    # done gets it.
+    even = node.attrs["lower"] is None and node.attrs["upper"] is None
+    return Kernel(
+        source(*headers, "attention_wgmma"),
+        f"attention_wgmma<{', '.join(map(str, template))}",
+        tile.rows,
+        tile.threads,
+        tile.shared_bytes(length),
+        1,
+        NO_BOUND,
+        "sm_90a",
+        target.multiprocessors if even else NO_BOUND,
     )
 
 
@@ -212,7 +268,7 @@ def few(node: Node, rows: int, target: Target) -> Kernel:
     blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
     splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, target)
     return Kernel(
-        source("elementwise.cuh", "attention.cuh", "attention_mma"),
+        source("elementwise.cuh", "attention.cuh", "flash.cuh", "attention_mma"),
         f"attention_few<{', '.join(map(str, template))}",
         FEW_ROWS,
         32 * warps,

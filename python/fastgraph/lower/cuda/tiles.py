@@ -26,9 +26,11 @@ __all__ = [
     "ROWS",
     "SIMT",
     "TF32",
+    "WARP_GROUPS",
     "WGMMA",
     "Choice",
     "FlashTile",
+    "GroupTile",
     "LibraryRate",
     "MmaTile",
     "RowsChoice",
@@ -275,6 +277,44 @@ FLASH = {
 
 Of two with as many rows the better one stands first; the other is there to be measured again.
 """
+
+
+class GroupTile(NamedTuple):
+    """A tile of attention_wgmma: warp groups, keys of a step, how these go about it, their speed.
+
+    With `held` queries stay in registers; `in_turns` groups multiply one after another. All
+    multiprocessors together do `flops_per_ns`.
+    """
+
+    groups: int
+    keys: int
+    held: bool
+    in_turns: bool
+    flops_per_ns: float
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return 64 * self.groups
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, with those that bring operands."""
+        return 128 * (self.groups + 1)
+
+    def shared_bytes(self, length: int) -> int:
+        """Dynamic shared memory: queries, two tiles of keys and of values, barriers."""
+        return 2 * length * (self.rows + 4 * self.keys) + 128
+
+
+WARP_GROUPS = {
+    64: (
+        GroupTile(3, 128, held=False, in_turns=False, flops_per_ns=332e3),
+        GroupTile(2, 128, held=False, in_turns=False, flops_per_ns=302e3),
+    ),
+    128: (GroupTile(2, 128, held=False, in_turns=False, flops_per_ns=426e3),),
+}
+"""By the elements of a head."""
 
 # attention_few: warps of a block, and keys of a step by the longest head.
 FEW_ROWS = 16

@@ -18,7 +18,9 @@ struct Attention {
   i64 mask[4];
 };
 
-enum { MASK_NONE, MASK_BOOL, MASK_ADDED };
+// MASK_PLAIN: neither mask nor cap, and a scale above zero, so that the order of products is that of
+// scores.
+enum { MASK_NONE, MASK_BOOL, MASK_ADDED, MASK_PLAIN };
 
 // Where a block is: batch and head of k, first row of its tile, and its part of the keys.
 struct Place {
@@ -62,8 +64,9 @@ FG_DEVICE f32 exp2_of(f32 x) {
 #ifdef FG_HOST
   return exp2f(x);
 #else
+  // What is below the normal numbers is nothing here, and would cost three instructions more.
   f32 y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 #endif
 }

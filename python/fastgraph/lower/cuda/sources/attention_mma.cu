@@ -1,5 +1,5 @@
 // Attention of f16 and bf16 by the tensor cores: scores, weights and sums stay in registers, where
-// the sums of a query are rescaled whenever a larger score is met.
+// the sums of a query are rescaled when a much larger score is met.
 //
 // D, V: elements of a head of k and of v, rounded up to 16; beyond the true ones there are zeros.
 // TILES: a warp has so many times 16 rows. KEYS: keys of a tile. BYTES: what is copied at once.
@@ -16,6 +16,18 @@ template <int THREADS, int ROWS, int ELEMENTS, int BYTES, class T>
 FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int rows, int elements,
                               int thread) {
   constexpr int EACH = BYTES / 2, ACROSS = ELEMENTS / EACH, PIECES = ROWS * ACROSS;
+  if constexpr (BYTES == 16 && THREADS % ACROSS == 0 && PIECES % THREADS == 0) {
+    if (rows >= ROWS && elements == ELEMENTS) {
+      constexpr int APART = THREADS / ACROSS;
+      const int row = thread / ACROSS, element = thread % ACROSS * EACH;
+      const T *source = from + row * step + element;
+      unsigned char *place = to + row * Row<ELEMENTS>::BYTES + element * 2;
+#pragma unroll
+      for (int i = 0; i < ROWS; i += APART, source += APART * step)
+        cp_async<BYTES>(place + i * Row<ELEMENTS>::BYTES, source);
+      return;
+    }
+  }
   constexpr int AT_ONCE = BYTES >= 4 ? 4 : 8;
 #pragma unroll AT_ONCE
   for (int piece = thread; piece < PIECES; piece += THREADS) {
@@ -30,38 +42,16 @@ FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int ro
   }
 }
 
-template <class T>
-FG_DEVICE u32 pack(f32 low, f32 high) {
-  if constexpr (Same<T, f16>::value)
-    return pack_f16(low, high);
-  else
-    return pack_bf16(low, high);
-}
-
 // A warp's rows: 16 * TILES of them, each shared by four lanes.
 template <class T, int D, int V, int TILES, int KEYS, int MASK, bool CAP>
 struct Flash {
-  // Without mask and cap a score is a product times a factor, which is left for the exponent.
-  static constexpr bool PLAIN = MASK == MASK_NONE && !CAP;
+  typedef Rows<T, KEYS, MASK, CAP> Own;
+  Own rows[TILES];
   f32 sums[TILES][V / 8][4] = {};
-  f32 most[TILES][2], weight[TILES][2] = {};
-  int query[TILES][2];
-  i64 mask_at[TILES][2];
 
   FG_DEVICE Flash(const Attention &a, const Place &p, int row0) {
-    const int group = a.heads / a.key_heads;
 #pragma unroll
-    for (int i = 0; i < TILES; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        // Rows past the end see what the last one sees.
-        const int row =
-            min(row0 + i * 16 + h * 8 + (int)threadIdx.x % 32 / 4, group * a.queries - 1);
-        most[i][h] = -FG_INFINITY;
-        query[i][h] = row % a.queries;
-        const int head = p.key_head * group + row / a.queries;
-        mask_at[i][h] = p.batch * a.mask[0] + head * a.mask[1] + query[i][h] * a.mask[2];
-      }
+    for (int i = 0; i < TILES; i++) rows[i].start(a, p, row0 + i * 16);
   }
 
   // One tile of keys from `key0`; `tile_q` are this warp's rows. In between, `values` is called: it
@@ -90,48 +80,19 @@ struct Flash {
         }
       }
     }
-    const f32 factor = PLAIN ? (f32)a.scale * Log2E<f32>::value : 1.0f;
+    f32 rescale[TILES][2];
+    bool moved = false;
 #pragma unroll
     for (int i = 0; i < TILES; i++)
+      moved |= rows[i].template weigh<WHOLE>(a, mask, key0, s[i], rescale[i]);
+    if (moved) {
 #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        f32 largest = -FG_INFINITY;
+      for (int i = 0; i < TILES; i++)
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
+        for (int j = 0; j < V / 8; j++)
 #pragma unroll
-          for (int q = 0; q < 2; q++) {
-            f32 &one = s[i][j][2 * h + q];
-            const int key = key0 + j * 8 + lane % 4 * 2 + q;
-            if constexpr (!PLAIN) {
-              one = scored<T, MASK, CAP>(one, a, mask, mask_at[i][h], query[i][h], key);
-            } else if constexpr (!WHOLE) {
-              const int step = key - query[i][h];
-              if (key >= a.keys || step < a.lower || step > a.upper) one = -FG_INFINITY;
-            }
-            largest = fmaxf(largest, one);
-          }
-        const f32 old = most[i][h];
-        const f32 now = fmaxf(old, warp_reduce<4>(largest, LargerOf()));
-        most[i][h] = now;
-        // Nothing seen yet: any finite number does.
-        const f32 base = now == -FG_INFINITY ? 0.0f : now * factor;
-        const f32 rescale = exp2_of(old * factor - base);
-        f32 total = 0.0f;
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-          for (int q = 0; q < 2; q++) {
-            f32 &one = s[i][j][2 * h + q];
-            one = exp2_of(one * factor - base);
-            total += one;
-          }
-        weight[i][h] = weight[i][h] * rescale + total;
-#pragma unroll
-        for (int j = 0; j < V / 8; j++) {
-          sums[i][j][2 * h] *= rescale;
-          sums[i][j][2 * h + 1] *= rescale;
-        }
-      }
+          for (int e = 0; e < 4; e++) sums[i][j][e] *= rescale[i][e / 2];
+    }
     const unsigned char *tile_v = values();
 #pragma unroll
     for (int j = 0; j < KEYS; j += 16) {
@@ -153,18 +114,16 @@ struct Flash {
       }
     }
   }
-
-  // What the largest score is as a power of two, and the weight of a row over its four lanes.
-  FG_DEVICE f32 exponent(const Attention &a, int i, int h) const {
-    const f32 found = most[i][h];
-    return PLAIN && found != -FG_INFINITY ? found * ((f32)a.scale * Log2E<f32>::value) : found;
-  }
-  FG_DEVICE f32 whole_weight(int i, int h) const { return warp_reduce<4>(weight[i][h], Add()); }
 };
 
 template <int THREADS, int ROWS, int D, int BYTES, class T>
 FG_DEVICE void copy_queries(unsigned char *to, const T *q, const Attention &a, const Place &p,
                             int row0, int rows, int thread) {
+  if (a.heads == a.key_heads) {
+    copy_positions<THREADS, ROWS, D, BYTES>(to, q + position_of(a, a.q, p, row0), a.q.position,
+                                            rows - row0, a.length, thread);
+    return;
+  }
   constexpr int EACH = BYTES / 2, ACROSS = D / EACH;
   for (int piece = thread; piece < ROWS * ACROSS; piece += THREADS) {
     const int row = row0 + piece / ACROSS, element = piece % ACROSS * EACH;
@@ -189,7 +148,7 @@ __global__ void __launch_bounds__(WARPS * 32)
   unsigned char *tiles_v = tiles_k + 2 * K_TILE;
   (void)partial, (void)batches;
 
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
   const int rows = a.heads / a.key_heads * a.queries;
   const Place p = find_place(a, ROWS);
   const Range range = seen_keys(a, p.row0, min(p.row0 + ROWS, rows), 0);
@@ -218,11 +177,7 @@ __global__ void __launch_bounds__(WARPS * 32)
   copy_k(begin);
   copy_v(begin);
   Flash<T, D, V, TILES, KEYS, MASK, CAP> flash(a, p, p.row0 + warp * TILES * 16);
-  // Between these keys every row of the block sees all.
-  const int row1 = min(p.row0 + ROWS, rows) - 1;
-  const bool one_head = p.row0 / a.queries == row1 / a.queries;
-  const int whole_begin = one_head ? row1 % a.queries + a.lower : a.queries - 1 + a.lower;
-  const int whole_end = min(a.keys, (one_head ? p.row0 % a.queries : 0) + a.upper + 1);
+  const Range whole = whole_keys(a, p, ROWS);
 
   for (int key = begin; key < range.end; key += KEYS) {
     cp_async_wait<1>();
@@ -236,7 +191,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     };
     const unsigned char *own_q = tile_q + warp * TILES * 16 * Row<D>::BYTES;
     const unsigned char *tile_k = tiles_k + key / KEYS % 2 * K_TILE;
-    if (flash.PLAIN && key >= whole_begin && key + KEYS <= whole_end)
+    if (decltype(flash)::Own::PLAIN && key >= whole.begin && key + KEYS <= whole.end)
       flash.template attend<true>(a, own_q, tile_k, mask, key, values);
     else
       flash.template attend<false>(a, own_q, tile_k, mask, key, values);
@@ -245,25 +200,8 @@ __global__ void __launch_bounds__(WARPS * 32)
 
 #pragma unroll
   for (int i = 0; i < TILES; i++)
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int row = p.row0 + (warp * TILES + i) * 16 + h * 8 + lane / 4;
-      const f32 total = flash.whole_weight(i, h), inverse = total == 0.0f ? 0.0f : 1.0f / total;
-      if (row >= rows) continue;
-      T *to = o + position_of(a, a.o, p, row);
-      const bool pairs = a.value_length % 2 == 0;
-#pragma unroll
-      for (int j = 0; j < V / 8; j++) {
-        const int element = j * 8 + lane % 4 * 2;
-        const f32 *two = flash.sums[i][j] + 2 * h;
-        if (pairs && element < a.value_length) {
-          *(u32 *)(to + element) = pack<T>(two[0] * inverse, two[1] * inverse);
-        } else {
-          if (element < a.value_length) to[element] = narrow<T>(two[0] * inverse);
-          if (element + 1 < a.value_length) to[element + 1] = narrow<T>(two[1] * inverse);
-        }
-      }
-    }
+    flash.rows[i].template store<V, false>(a, p, p.row0 + (warp * TILES + i) * 16, o,
+                                           flash.sums[i]);
 }
 
 // Where rows are few a block has 16 of them, and each warp takes keys of its own, every WARPS-th tile
@@ -324,8 +262,8 @@ __global__ void __launch_bounds__(WARPS * 32)
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int row = h * 8 + lane / 4;
-    const f32 total = flash.whole_weight(0, h);
-    exponents[warp * ROWS + row] = flash.exponent(a, 0, h);
+    const f32 total = flash.rows[0].whole_weight(h);
+    exponents[warp * ROWS + row] = flash.rows[0].exponent(a, h);
     weights[warp * ROWS + row] = total;
 #pragma unroll
     for (int j = 0; j < V / 8; j++)

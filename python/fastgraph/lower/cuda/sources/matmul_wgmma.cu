@@ -8,14 +8,6 @@
 // [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each part's sums go to
 // `partial`, for matmul_combine. WIDE: rows of y and of all at the end are whole vectors.
 
-// Keeps the compiler from working out many addresses at once, for which there are no registers.
-template <class T>
-FG_DEVICE void keep_order(const T *&pointer) {
-#ifndef FG_HOST
-  asm volatile("" : "+l"(pointer));
-#endif
-}
-
 // Begins to copy ROWS x COLUMNS elements, `step` elements from row to row, to a panel; zeros beyond
 // `rows` and `columns`. By the 128 threads of a group.
 template <int ROWS, int COLUMNS, class T>
@@ -225,15 +217,6 @@ FG_DEVICE void put_partial(f32 *partial, const f32 (&sums)[HIGH][BN / 2], int ro
     }
   }
 }
-
-// Registers of a thread that brings operands, and of one that multiplies: all that a block has.
-template <int GROUPS, int BLOCKS>
-struct Registers {
-  static constexpr int ALL = 65536 / BLOCKS / 128, AT_START = ALL / (GROUPS + 1) / 8 * 8;
-  static constexpr int BRING = AT_START >= 128 ? 40 : 32;
-  static constexpr int LEFT = (AT_START * (GROUPS + 1) - BRING) / GROUPS / 8 * 8;
-  static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
-};
 
 template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool APART, bool WIDE,
           bool XT, bool WT, bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>

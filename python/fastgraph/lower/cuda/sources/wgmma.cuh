@@ -71,16 +71,35 @@ FG_DEVICE void set_registers() {
 #endif
 }
 
+// Registers of a thread that brings operands, and of one that multiplies: all that a block has. The
+// former need 40 where there are at least ENOUGH for each.
+template <int GROUPS, int BLOCKS, int ENOUGH = 128>
+struct Registers {
+  static constexpr int ALL = 65536 / BLOCKS / 128, AT_START = ALL / (GROUPS + 1) / 8 * 8;
+  static constexpr int BRING = AT_START >= ENOUGH ? 40 : 32;
+  static constexpr int LEFT = (AT_START * (GROUPS + 1) - BRING) / GROUPS / 8 * 8;
+  static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
+};
+
+// Keeps the compiler from working out many addresses at once, for which there are no registers.
+template <class T>
+FG_DEVICE void keep_order(const T *&pointer) {
+#ifndef FG_HOST
+  asm volatile("" : "+l"(pointer));
+#endif
+}
+
 // Products -------------------------------------------------------------------------------------------
 
-// Describes the panel at `tile` to a product: rows of eight next to each other, panels of 64 rows.
-FG_DEVICE u64 describe_panel(const void *tile) {
+// Describes the panel at `tile` to a product: rows of eight next to each other, the panel of the next
+// 64 rows or columns `apart` bytes away, where K goes across.
+FG_DEVICE u64 describe_panel(const void *tile, int apart = 8192) {
 #ifdef FG_HOST
   const u64 at = (u64)((const unsigned char *)tile - cuda_host::cuda_host_now->dynamic_shared);
 #else
   const u64 at = shared_address(tile);
 #endif
-  return (at & 0x3ffff) >> 4 | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+  return (at & 0x3ffff) >> 4 | (u64)(apart >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 // What a description gains for the next 16 elements along K.
 template <bool TRANSPOSED>
@@ -94,6 +113,9 @@ struct WgmmaLater {
   int accumulate, n, a_transposed, b_transposed, warp, lane;
   const unsigned char *shared;
   f32 (*widen)(const unsigned char *);
+  // Of a product whose a is in registers: these, what was in them, and both rows of a.
+  const u32 *held;
+  u32 was[4], rows[2][8];
 };
 template <class T>
 f32 wgmma_widen(const unsigned char *p) {
@@ -114,11 +136,14 @@ static inline f32 wgmma_element(const WgmmaLater &one, u64 panel, bool transpose
 static inline void wgmma_work(const void *data) {
   WgmmaLater one;
   memcpy(&one, data, sizeof one);
+  if (one.held && memcmp(one.held, one.was, sizeof one.was))
+    cuda_host::cuda_host_fail("wgmma: registers were changed while a product read them");
   f32 a[2][16], b[16];
   for (int h = 0; h < 2; h++)
     for (int k = 0; k < 16; k++)
-      a[h][k] =
-          wgmma_element(one, one.a, one.a_transposed, one.warp % 4 * 16 + one.lane / 4 + h * 8, k);
+      a[h][k] = one.held ? one.widen((const unsigned char *)one.rows[h] + k * 2)
+                         : wgmma_element(one, one.a, one.a_transposed,
+                                         one.warp % 4 * 16 + one.lane / 4 + h * 8, k);
   for (int j = 0; j < one.n / 8; j++)
     for (int c = 0; c < 2; c++) {
       for (int k = 0; k < 16; k++)
@@ -157,6 +182,25 @@ static inline void wgmma_work(const void *data) {
                : __VA_ARGS__                                                                       \
                : "l"(a), "l"(b), "r"((i32)accumulate), "n"((int)A_TRANSPOSED),                     \
                  "n"((int)B_TRANSPOSED))
+
+#define FG_WGMMA_HELD(N, TYPE, REGISTERS, A, B, ACCUMULATE, B_ACROSS, ...)                         \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " ACCUMULATE                                        \
+               ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGISTERS \
+               "}, {" A "}, " B ", p, 1, 1, " B_ACROSS "; }"                                       \
+               : __VA_ARGS__                                                                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((i32)accumulate),         \
+                 "n"((int)B_TRANSPOSED))
+
+#define FG_WGMMA_HELD_OF(TYPE)                                                                     \
+  if constexpr (N == 64)                                                                           \
+    FG_WGMMA_HELD(64, TYPE, FG_R0 ", " FG_R8 ", " FG_R16 ", " FG_R24, "%32, %33, %34, %35", "%36", \
+                  "%37", "%38", FG_D8(0), FG_D8(8), FG_D8(16), FG_D8(24));                         \
+  else if constexpr (N == 128)                                                                     \
+    FG_WGMMA_HELD(128, TYPE,                                                                       \
+                  FG_R0 ", " FG_R8 ", " FG_R16 ", " FG_R24 ", " FG_R32 ", " FG_R40 ", " FG_R48     \
+                        ", " FG_R56,                                                               \
+                  "%64, %65, %66, %67", "%68", "%69", "%70", FG_D8(0), FG_D8(8), FG_D8(16),        \
+                  FG_D8(24), FG_D8(32), FG_D8(40), FG_D8(48), FG_D8(56));
 
 #define FG_WGMMA_OF(TYPE)                                                                          \
   if constexpr (N == 16)                                                                           \
@@ -220,7 +264,10 @@ FG_DEVICE void wgmma_64(f32 (&d)[N / 2], u64 a, u64 b, bool accumulate) {
                             (int)threadIdx.x / 32,
                             (int)threadIdx.x % 32,
                             cuda_host::cuda_host_now->dynamic_shared,
-                            wgmma_widen<T>};
+                            wgmma_widen<T>,
+                            nullptr,
+                            {},
+                            {}};
   cuda_host::cuda_host_later(wgmma_work, &later, sizeof later);
 #else
   static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128 || N == 144 ||
@@ -230,6 +277,38 @@ FG_DEVICE void wgmma_64(f32 (&d)[N / 2], u64 a, u64 b, bool accumulate) {
     FG_WGMMA_OF("f16")
   } else {
     FG_WGMMA_OF("bf16")
+  }
+#endif
+}
+// The same with a in registers, as the warps hold d (a[0] two columns of the first row, a[1] of the
+// second, a[2] and a[3] the same eight columns further); N is 64 or 128. They keep what they hold until
+// the product is done.
+template <class T, int N, bool B_TRANSPOSED>
+FG_DEVICE void wgmma_64_held(f32 (&d)[N / 2], const u32 (&a)[4], u64 b, bool accumulate) {
+#ifdef FG_HOST
+  WgmmaLater later = {d,
+                      0,
+                      b,
+                      accumulate,
+                      N,
+                      false,
+                      B_TRANSPOSED,
+                      (int)threadIdx.x / 32,
+                      (int)threadIdx.x % 32,
+                      cuda_host::cuda_host_now->dynamic_shared,
+                      wgmma_widen<T>,
+                      a,
+                      {a[0], a[1], a[2], a[3]},
+                      {}};
+  for (int i = 0; i < 16; i++)
+    later.rows[i / 4 % 2][i / 8 * 4 + i % 4] = __shfl_sync(0xffffffffu, a[i / 4], i % 4, 4);
+  cuda_host::cuda_host_later(wgmma_work, &later, sizeof later);
+#else
+  static_assert(N == 64 || N == 128, "a width above");
+  if constexpr (Same<T, f16>::value) {
+    FG_WGMMA_HELD_OF("f16")
+  } else {
+    FG_WGMMA_HELD_OF("bf16")
   }
 #endif
 }
