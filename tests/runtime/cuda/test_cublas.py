@@ -385,12 +385,12 @@ def test_handles_and_feeds(cublas, ctx):
     model.set_gpu_handle_feed("state", "next")
     for _ in range(3):
         wanted = np.maximum(wanted @ w, 0) * 0.5
-        np.testing.assert_allclose(model.run({})[0], wanted, rtol=1e-4)
+        close(model.run({})[0], wanted)
     other = ctx.to_device(np.full((24, 32), 2, "f4"))
     model.bind_gpu_handle("state", other)
     wanted = np.maximum(np.full((24, 32), 2, "f4") @ w, 0) * 0.5
-    np.testing.assert_allclose(model.run({})[0], wanted, rtol=1e-4)
-    np.testing.assert_allclose(other.numpy(), wanted, rtol=1e-4)
+    close(model.run({})[0], wanted)
+    close(other.numpy(), wanted)
 
 
 def test_in_bodies_of_conditionals(cublas):
@@ -411,13 +411,9 @@ def test_in_bodies_of_conditionals(cublas):
             wanted = x
             for i in range(count):
                 wanted = (wanted @ w) * (1 if i < 1 else 0.5)
-            np.testing.assert_allclose(
-                model_.run({"x": x, "n": np.int32(count)})[0], wanted, rtol=1e-3, atol=1e-3
-            )
+            close(model_.run({"x": x, "n": np.int32(count)})[0], wanted)
     model.set_param("w", w * 2)
-    np.testing.assert_allclose(
-        model.run({"x": x, "n": np.int32(1)})[0], x @ w * 2, rtol=1e-3, atol=1e-3
-    )
+    close(model.run({"x": x, "n": np.int32(1)})[0], x @ w * 2)
 
 
 def test_a_model_in_a_graph_of_the_users_own(cublas, ctx):
@@ -451,7 +447,7 @@ def test_a_residual_whose_bytes_become_the_result(cublas):
     model.set_params(params)
     x = models.data_for(model.inputs, 1)["x"]
     wanted = np.maximum(x, 0) + sum(x @ w for w in params.values())
-    np.testing.assert_allclose(model.run({"x": x})[0], 2 * wanted, rtol=1e-3, atol=1e-3)
+    close(model.run({"x": x})[0], 2 * wanted)
 
 
 def test_a_profile_has_them(cublas):
