@@ -497,3 +497,30 @@ def test_models_that_go_leave_nothing(cublas):
         now = cublas.live(), counters.snapshot()["products"]
         assert live is None or now == (live, before)
         live, before = now
+
+
+# ---- extents
+
+
+def test_with_an_extent_all_products_are_left_to_kernels(cublas):
+    graph = fg.Graph("rows")
+    x, z = graph.input("x", (fg.dim("rows", 48), 32)), graph.input("z", (40, 24))
+    y = x @ graph.param("w", (32, 24))
+    graph.output(ops.relu(y), "y")
+    graph.output(z @ graph.param("v", (24, 32)), "still")
+    model = compiled(graph)
+    params = models.data_for(model.params)
+    model.set_params(params)
+    given = models.data_for(model.inputs, 1)
+    whole = model.run(given)
+    if cublas is not None:
+        assert done_by(model) == (2, 0)
+    model.set_active_extent((17, 48), dim="rows")
+    assert cublas is None or cublas.calls("Matmul") == 2
+    for model_ in (model, model.clone()):
+        found = model_.run({"x": given["x"][:17], "z": given["z"]})
+        close(found[0], np.maximum(given["x"][:17] @ params["w"], 0))
+        close(found[1], given["z"] @ params["v"])
+    model.set_active_extent(None)
+    again = model.run(given)
+    assert [y.tobytes() for y in again] == [y.tobytes() for y in whole]
