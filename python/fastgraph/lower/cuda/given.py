@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +27,6 @@ class Words:
 
     form: str
     numbers: tuple[Any, ...]
-
-    def packed(self, numbers: Sequence[Any]) -> bytes:
-        """Return the bytes for these numbers in the place of those that follow."""
-        return struct.pack(self.form, *numbers)
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,166 @@
+"""Active extents on cuda: updates of one executable, classes of extents, arrays on the device."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+import numpy as np
+import pytest
+
+import fastgraph as fg
+from fastgraph import ops
+from fastgraph._core import counters
+from fastgraph.device.cuda import batch
+from tests.runtime import models
+from tests.runtime.cuda.test_runs import FAKE, ONE_LAUNCH, enqueued
+from tests.runtime.models import compiled
+
+pytestmark = pytest.mark.cuda
+
+f4 = np.float32
+UPPER = 40
+X = np.arange(UPPER * 8, dtype="f4").reshape(UPPER, 8) / 100
+
+
+def layer(n=UPPER, name="rows"):
+    """Products, a norm and a sum; the sizes of all follow."""
+    graph = fg.Graph("layer")
+    x = graph.input("x", (fg.dim(name, n), 8))
+    h = ops.layer_norm(x @ graph.param("w", (8, 8)))
+    graph.output(ops.relu(h), "y")
+    graph.output(ops.sum(h * h, axis=0), "sum")
+    return graph
+
+
+def ready():
+    model = compiled(layer())
+    model.set_param("w", np.eye(8, dtype="f4"))
+    return model
+
+
+def check(model, n, w=1.0):
+    x = X[:n] * w
+    h = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    y, total = model.run({"x": X})
+    np.testing.assert_allclose(y, np.maximum(h, 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(total, (h * h).sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_another_extent_is_an_update(monkeypatch, caplog):
+    """Of the executable that is there: nothing is compiled or built, and a run is one launch."""
+    model = ready()
+    own = model.executable
+    seen = {}
+    for n in (40, 3, 20, 1, 11):
+        model.set_active_extent((n, UPPER), dim="rows")
+        check(model, n)
+        seen[n] = model.executable
+    assert len({id(one) for one in (own, *seen.values())}) == 5
+
+    def refuse(*args):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(batch, "compile_all", refuse)
+    # Of one class the executable is one, whichever was set in between.
+    for n, like in ((17, 20), (2, 3), (16, 11), (33, 40), (0, 3), (9, 11), (1, 1), (40, 20)):
+        model.set_active_extent((n, UPPER), dim="rows")
+        if n:
+            check(model, n)
+        else:
+            assert model.run({"x": X})[1].tolist() == [0] * 8
+        assert model.executable is seen[like]
+        assert model.executable.rebuilds == 0
+        if FAKE is not None:
+            calls, updates = enqueued(lambda: model.run_slots([X]))
+            assert calls == ONE_LAUNCH
+            assert updates == 0
+    with caplog.at_level(logging.DEBUG, "fastgraph"):
+        model.set_active_extent((39, UPPER), dim="rows")
+    assert "extents (39,), 6 of 6 nodes follow" in caplog.text
+    model.set_active_extent(None)
+    assert model.executable is own
+    check(model, UPPER)
+
+
+def test_parameters_go_to_all_programs():
+    model = ready()
+    for scale, order in ((2.0, (3, None, 20)), (3.0, (20, 3, None))):
+        model.set_active_extent((5, UPPER), dim="rows")
+        model.set_param("w", scale * np.eye(8, dtype="f4"))
+        check(model, 5, scale)
+        for n in order:
+            model.set_active_extent(None if n is None else (n, UPPER), dim="rows")
+            check(model, n or UPPER, scale)
+
+
+def test_arrays_on_the_device_keep_their_rows_beyond():
+    model = ready()
+    context = model.context
+    x = X.copy()
+    x[7:] = np.nan
+    x, y = context.to_device(x), context.to_device(np.full((UPPER, 8), 77, f4))
+    total = context.create_buffer((8,), "float32")
+    step = model.bind({"x": x}, {"y": y, "sum": total}, stream=context.stream)
+    for n in (7, 1, 4):
+        y.copy_from(np.full((UPPER, 8), 77, f4))
+        model.set_active_extent((n, UPPER), dim="rows")
+        step()
+        context.synchronize()
+        found = y.numpy()
+        assert np.isfinite(found[:n]).all()
+        assert (found[n:] == 77).all()
+        assert np.isfinite(total.numpy()).all()
+
+
+def test_handles_come_and_go_while_an_extent_is_set():
+    graph = fg.Graph("sum")
+    cache = graph.input("cache", (fg.dim("past", UPPER), 8))
+    graph.output(cache.sum(axis=0), "sum")
+    graph.output(cache + 1.0, "next")
+    model = compiled(graph)
+    rows = np.ones((UPPER, 8), f4)
+    model.set_active_extent((20, UPPER), dim="past")
+    assert model.run({"cache": rows})[0].tolist() == [20] * 8
+    model.bind_gpu_handle("cache", 2 * rows)
+    assert model.run({})[0].tolist() == [40] * 8
+    model.set_gpu_handle_feed("cache", "next")
+    for n in (20, 3, 1):
+        model.set_active_extent((n, UPPER), dim="past")
+        model.run({})
+    assert model.read_gpu_handle("cache")[:, 0].tolist() == [5] + [4] * 2 + [3] * 17 + [2] * 20
+    model.unbind_handle("cache")
+    assert model.run({"cache": rows})[0].tolist() == [1] * 8
+    model.set_active_extent(None)
+    assert model.run({"cache": rows})[0].tolist() == [UPPER] * 8
+
+
+def test_heads_of_another_length_are_refused_by_name():
+    graph = fg.Graph("heads")
+    x = graph.input("x", (1, 2, 5, fg.dim("length", 16)))
+    graph.output(ops.attention(x, x, x), "y")
+    model = compiled(graph)
+    x = np.ones((1, 2, 5, 16), f4)
+    with pytest.raises(fg.UnsupportedError, match=r"attention, test_extents.py.*cannot follow"):
+        model.set_active_extent((8, 16), dim="length")
+    assert model.active_extents == {}
+    assert model.run({"x": x})[0].shape == x.shape
+
+
+def test_nothing_is_left_of_a_model_that_is_closed():
+    model = compiled(layer())
+    model.close()
+    gc.collect()
+    before = counters.snapshot()
+    model = ready()
+    other = model.clone()
+    for one in (model, other):
+        for n in (3, 20, 1):
+            one.set_active_extent((n, UPPER), dim="rows")
+            check(one, n)
+    other.close()
+    model.close()
+    del one, model, other
+    gc.collect()
+    assert models.DEVICE == "cuda"
+    assert {name: n for name, n in counters.snapshot().items() if n > before.get(name, 0)} == {}
