@@ -67,6 +67,7 @@ cdef class CudaRunner(Runner):
     cdef list out_blocks
     cdef bint lends                      # the executable keeps arrays of the caller's
     cdef list late                       # outputs to be copied after it: (index, Block, offset)
+    cdef list parts                      # what of outputs is copied, see `set_parts`
     cdef dict scalars                    # (memory, offset) → bytes, of the coming run
     cdef Py_ssize_t scalar_memory
     cdef Residents residents
@@ -153,6 +154,10 @@ cdef class CudaRunner(Runner):
 
     cdef tuple output_place(self, Py_ssize_t i):
         return self.outputs, self.outs[i].home
+
+    cdef int set_parts(self, list parts) except -1:
+        self.parts = parts
+        return 0
 
     cdef int check_feeds(self) except -1:
         cdef Feed feed
@@ -416,16 +421,18 @@ cdef int copy_out(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset)
     cdef copy_spec spec
     cdef uintptr_t context = self.device.context
     memset(&spec, 0, sizeof(spec))
-    spec.src = self.outs[i].home
-    spec.dst = block.ptr + <uintptr_t> offset
-    spec.nbytes = self.outs[i].nbytes
     spec.src_is_host = True
     spec.dst_is_host = block.memory is None or block.memory.host_visible
     spec.src_context = spec.dst_context = context
-    if spec.nbytes:
-        copy_async(context, &spec, self.on.handle)
-        Stream_mark(self.on)
-        Bound_retire(self.graph, block)
+    part = self.parts[i] if self.parts else None
+    for start, nbytes in [(0, self.outs[i].nbytes)] if part is None else part():
+        spec.src = self.outs[i].home + <uintptr_t> start
+        spec.dst = block.ptr + <uintptr_t> (offset + start)
+        spec.nbytes = nbytes
+        if nbytes:
+            copy_async(context, &spec, self.on.handle)
+            Stream_mark(self.on)
+            Bound_retire(self.graph, block)
     return 0
 
 
@@ -578,6 +585,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
     self.scalar_memory = scalar_memory
     self.scalars = {}
     self.late = []
+    self.parts = []
     self.residents = Residents_create(device, len(inputs))
     self.policy = policy
     self.expect_long = policy is True or (expect_long and policy is not False)

@@ -18,8 +18,8 @@ from fastgraph._core.feeds cimport Feed, note_growth
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.staging cimport (
-    Active, Active_copy, Active_grow, Active_part, Active_stage, fresh_output, input_slot,
-    is_plain, stage)
+    Active, Active_copy, Active_fits, Active_grow, Active_part, Active_stage, fresh_output,
+    input_slot, is_plain, stage)
 from fastgraph._core.checks import (
     as_checked, check_number, describe, no_handle, scalar_values)
 from fastgraph.errors import GraphError, InputError
@@ -58,6 +58,13 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
 cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
     """Let input `i` be read from memory of a device."""
     name, shape, dtype = self.input_specs[i]
+    if Active_fits(self.active, i, buffer) and buffer.shape != shape and buffer.dtype == dtype:
+        # It ends where kernels may read on: by way of the host, once it is there.
+        self.target.stream().synchronize()
+        Active_stage(self.active, self.target, i, &self.slots[i],
+                     self.dims.data() + self.slots[i].first_dim, self.input_specs[i],
+                     buffer.numpy())
+        return 0
     if buffer.shape != shape or buffer.dtype != dtype:
         raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {buffer!r}; nothing is "
                          "cast or broadcast")
@@ -411,13 +418,15 @@ cdef class Engine:
         """
         self.runner.switch(executable, places)
 
-    def _set_active(self, Active active, bint feeds):
+    def _set_active(self, Active active, list parts not None, bint anew):
         """Say which parts of inputs and outputs runs read and write; the caller holds the lock.
 
-        active: None for all; feeds: there are some, which may copy other parts from now on.
+        active: None for all; parts: as `Runner.set_parts` has them; anew: the runner is to be told
+        of handles and feeds, which may copy other parts from now on.
         """
+        self.runner.set_parts(parts)
         self.active = active
-        self.dirty = self.dirty or feeds
+        self.dirty = self.dirty or anew
 
     def close(self):
         """Give up the arena and the executable; waits for a run. May be called again.

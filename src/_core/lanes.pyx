@@ -18,6 +18,7 @@ from fastgraph._core.dispatch cimport (
     Engine_fresh, Engine_is_plain, Engine_lock, Engine_place, Engine_settle)
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
+from fastgraph._core.staging cimport Active_fits
 
 from fastgraph._core.buffer import Buffer
 from fastgraph._core.checks import as_array, as_checked, describe, scalar_values
@@ -468,7 +469,8 @@ cdef int check_input(Engine engine, Py_ssize_t i, value) except -1:
     if engine.runner.on_device and not isinstance(value, np.ndarray):
         value = engine._on_device(name, value, engine.runner.stream())
         if isinstance(value, Buffer):
-            if value.shape != shape or value.dtype != dtype:
+            fits = value.shape == shape or Active_fits(engine.active, i, value)
+            if not fits or value.dtype != dtype:
                 raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {value!r}; "
                                  "nothing is cast or broadcast")
             return 0

@@ -43,6 +43,9 @@ cdef class Runner:
     cdef int check_feeds(self) except -1
     # Copy output `i` of the last run, which is over, into a handle.
     cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1
+    # What of outputs runs write: by output None for all of it, else what gives (offset, bytes) of
+    # each run of bytes of it. Empty: all of all.
+    cdef int set_parts(self, list parts) except -1
     # Run and wait, or enqueue that.
     cdef int run(self) except -1
     cdef int enqueue(self) except -1

@@ -68,6 +68,9 @@ cdef class Runner:
     cdef int copy_output(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
         raise NotImplementedError
 
+    cdef int set_parts(self, list parts) except -1:
+        return 0
+
     cdef int run(self) except -1:
         raise NotImplementedError
 

@@ -22,6 +22,8 @@ cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssi
 # Do so with an array of an input's active part alone; whether it is one.
 cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
                        const Py_ssize_t *dims, tuple spec, value) except -1
+# Whether an array has the shape of the active part of input `i`.
+cdef bint Active_fits(Active self, Py_ssize_t i, array) except -1
 # Before a run: see to it that handles that grow have memory for what it reads and is fed.
 cdef int Active_grow(Active self, list growing, tuple specs) except -1
 # What a run writes of output `i`, of arrays of its shape; None for all.

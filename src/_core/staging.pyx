@@ -80,6 +80,10 @@ cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slo
     return True
 
 
+cdef bint Active_fits(Active self, Py_ssize_t i, array) except -1:
+    return self is not None and self.ins[i] is not None and array.shape == self.ins[i][0]
+
+
 cdef int Active_grow(Active self, list growing, tuple specs) except -1:
     cdef Growth growth
     cdef Py_ssize_t read

@@ -5,6 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +102,7 @@ class Extent:
     wanted: dict[Dim, int]
     outs: tuple[_Port | None, ...]
     parts: Active
+    runs: list[Any]
 
 
 @dataclass
@@ -257,7 +261,12 @@ class Extended(Stateful):
         ins, outs = extension.ports(actual)
         narrow.prepare(self, actual)
         parts = tuple([None if port is None else port[1] for port in outs])
-        state = Extent(made, actual, wanted, outs, Active(ins, parts))
+        specs = zip(self.output_specs, outs, strict=True)
+        runs = [
+            None if port is None else partial(runs_of, spec[1], spec[2].itemsize, port[0])
+            for spec, port in specs
+        ]
+        state = Extent(made, actual, wanted, outs, Active(ins, parts), runs)
         self._locked(lambda: self._enter(state))
         return state
 
@@ -280,7 +289,7 @@ class Extended(Stateful):
         extents.made[extension.dims] = state.made
         extents.active = state.wanted
         extents.outs = state.outs
-        self._set_active(state.parts, feeds or other)
+        self._set_active(state.parts, state.runs, feeds or other)
 
     def _check_feeds(self, narrow: Narrow, outs: Sequence[_Port | None]) -> None:
         """Raise UnsupportedError for a feed that would not be what it is now."""
@@ -339,7 +348,7 @@ class Extended(Stateful):
         extents.running.leave(self)
         extents.active = {}
         extents.outs = ()
-        self._set_active(None, other or bool(self._state.rules))
+        self._set_active(None, [], other or bool(self._state.rules))
 
     def _extent_places(self, made: Mapping[int, Block]) -> list[tuple[int, Block]]:
         """Where new blocks, by slot, belong that the program for extents alone reads."""
@@ -413,6 +422,24 @@ class Extended(Stateful):
                 f"no input has a leading axis of size {upper}; leading axes are {sizes}"
             )
         return sorted(found)
+
+
+def runs_of(shape: tuple[int, ...], itemsize: int, part: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return where a part with the first of each axis lies in a dense array: offsets and bytes.
+
+    >>> runs_of((4, 3), 4, (2, 3)), runs_of((2, 3, 2), 4, (2, 1, 2))
+    ([(0, 24)], [(0, 8), (24, 8)])
+    """
+    axis = len(shape)
+    # Axes that are whole behind one of which some are taken are one run.
+    while axis > 1 and part[axis - 1] == shape[axis - 1]:
+        axis -= 1
+    steps = [itemsize * prod(shape[i + 1 :]) for i in range(axis - 1)]
+    nbytes = itemsize * prod(part[axis - 1 :])
+    return [
+        (sum(at * step for at, step in zip(place, steps, strict=True)), nbytes)
+        for place in product(*map(range, part[: axis - 1]))
+    ]
 
 
 def pair_of(extent: Any) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import pytest
 
 import fastgraph as fg
 from fastgraph import ops
-from fastgraph._core import counters
+from fastgraph._core import buffer, counters
 from fastgraph.device.cuda import batch
 from tests.runtime import models
 from tests.runtime.cuda.test_runs import FAKE, ONE_LAUNCH, enqueued
@@ -111,6 +111,44 @@ def test_arrays_on_the_device_keep_their_rows_beyond():
         assert np.isfinite(found[:n]).all()
         assert (found[n:] == 77).all()
         assert np.isfinite(total.numpy()).all()
+
+
+def test_outputs_at_odd_addresses_keep_their_rows_beyond():
+    """What is copied there after the run is what the run has written."""
+    graph = fg.Graph("inner")
+    x = graph.input("x", (2, fg.dim("n", 5), 4))
+    graph.output(x * 2, "y")
+    graph.output(x.transpose(1, 0, 2) + 1, "turned")
+    model = compiled(graph)
+    x = np.arange(40, dtype="f4").reshape(2, 5, 4)
+    model.set_active_extent((3, 5), dim="n")
+    whole = [model.context.to_device(np.full(41, 77, f4)) for _ in range(2)]
+    shapes = ((2, 5, 4), (5, 2, 4))
+    odd = [
+        buffer.view(one.block, one.offset + 4, shape, "float32", one.device)
+        for one, shape in zip(whole, shapes, strict=True)
+    ]
+    model.run({"x": x}, out=odd)
+    for one, shape, wanted in zip(
+        whole, shapes, (x[:, :3] * 2, x[:, :3].transpose(1, 0, 2) + 1), strict=True
+    ):
+        assert one.numpy()[0] == 77
+        found = one.numpy()[1:].reshape(shape)
+        part = tuple(slice(n) for n in wanted.shape)
+        assert (found[part] == wanted).all()
+        found[part] = 77
+        assert (found == 77).all()
+
+
+def test_arrays_on_the_device_with_the_active_rows_alone():
+    model = ready()
+    model.set_active_extent((7, UPPER), dim="rows")
+    wanted = model.run({"x": X})
+    few = model.context.to_device(X[:7])
+    for found in (model.run({"x": few}), model.submit({"x": few}).result(60)):
+        assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
+    with pytest.raises(fg.InputError, match="nothing is cast"):
+        model.run({"x": model.context.to_device(X[:6])})
 
 
 def test_handles_come_and_go_while_an_extent_is_set():

@@ -116,8 +116,8 @@ class SizedRecord:
             found = self._record.copy()
             for i, following in self._following:
                 found.replace_node(i, following.at(values))
-            while len(self._made) >= MOST_RECORDS:
-                self._made.pop(next(iter(self._made)), None)
+            if len(self._made) >= MOST_RECORDS:
+                self._made.clear()
             self._made[actual] = found
         return found
 
