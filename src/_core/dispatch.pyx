@@ -18,8 +18,8 @@ from fastgraph._core.feeds cimport Feed, note_growth
 from fastgraph._core.lock cimport GraphLock_give, GraphLock_take
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.staging cimport (
-    Active, Active_copy, Active_fits, Active_grow, Active_part, Active_stage, fresh_output,
-    input_slot, is_plain, stage)
+    Active, Active_bring, Active_copy, Active_fill, Active_grow, Active_part, Active_stage,
+    fresh_output, input_slot, is_plain, stage)
 from fastgraph._core.checks import (
     as_checked, check_number, describe, no_handle, scalar_values)
 from fastgraph.errors import GraphError, InputError
@@ -58,12 +58,8 @@ cdef int place_input(Engine self, Py_ssize_t i, object value) except -1:
 cdef int place_buffer(Engine self, Py_ssize_t i, Buffer buffer) except -1:
     """Let input `i` be read from memory of a device."""
     name, shape, dtype = self.input_specs[i]
-    if Active_fits(self.active, i, buffer) and buffer.shape != shape and buffer.dtype == dtype:
-        # It ends where kernels may read on: by way of the host, once it is there.
-        self.target.stream().synchronize()
-        Active_stage(self.active, self.target, i, &self.slots[i],
-                     self.dims.data() + self.slots[i].first_dim, self.input_specs[i],
-                     buffer.numpy())
+    if Active_bring(self.active, self.target, i, &self.slots[i],
+                    self.dims.data() + self.slots[i].first_dim, self.input_specs[i], buffer):
         return 0
     if buffer.shape != shape or buffer.dtype != dtype:
         raise InputError(f"input {name!r} is {describe(shape, dtype)}, not {buffer!r}; nothing is "
@@ -662,13 +658,8 @@ cdef class Engine:
             arrays = Engine_fresh(self, 0)
             if Active_part(self.active, output) is None:
                 self.runner.copy_output(output, buffer.block, buffer.offset)
-            elif buffer.host_visible:
-                Active_copy(self.active, output, np.asarray(buffer), self.views[output])
             else:
-                # What lies on a device is copied as a whole, there and back.
-                held = buffer.numpy()
-                Active_copy(self.active, output, held, self.views[output])
-                buffer.copy_from(held)
+                Active_fill(self.active, output, buffer, self.views[output])
             return arrays[output]
         finally:
             Engine_end(self)

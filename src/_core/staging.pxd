@@ -22,6 +22,9 @@ cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssi
 # Do so with an array of an input's active part alone; whether it is one.
 cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
                        const Py_ssize_t *dims, tuple spec, value) except -1
+# The same with one on a device, which comes by way of the host: it ends where kernels may read on.
+cdef bint Active_bring(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
+                       const Py_ssize_t *dims, tuple spec, buffer) except -1
 # Whether an array has the shape of the active part of input `i`.
 cdef bint Active_fits(Active self, Py_ssize_t i, array) except -1
 # Before a run: see to it that handles that grow have memory for what it reads and is fed.
@@ -33,3 +36,5 @@ cdef cnp.ndarray fresh_output(Active active, Py_ssize_t i, cnp.ndarray view, con
                               Py_ssize_t nbytes)
 # Copy that.
 cdef int Active_copy(Active self, Py_ssize_t i, to, view) except -1
+# Do so to a buffer; one on a device is copied as a whole, there and back.
+cdef int Active_fill(Active self, Py_ssize_t i, buffer, view) except -1

@@ -80,6 +80,14 @@ cdef bint Active_stage(Active self, Runner runner, Py_ssize_t i, const input_slo
     return True
 
 
+cdef bint Active_bring(Active self, Runner runner, Py_ssize_t i, const input_slot *slot,
+                       const Py_ssize_t *dims, tuple spec, buffer) except -1:
+    if buffer.shape == spec[1] or buffer.dtype != spec[2] or not Active_fits(self, i, buffer):
+        return False
+    runner.stream().synchronize()        # behind which the work is that fills it
+    return Active_stage(self, runner, i, slot, dims, spec, buffer.numpy())
+
+
 cdef bint Active_fits(Active self, Py_ssize_t i, array) except -1:
     return self is not None and self.ins[i] is not None and array.shape == self.ins[i][0]
 
@@ -122,4 +130,12 @@ cdef int Active_copy(Active self, Py_ssize_t i, to, view) except -1:
         np.copyto(to, view, casting="no")
     else:
         np.copyto(to[part], view[part], casting="no")
+    return 0
+
+
+cdef int Active_fill(Active self, Py_ssize_t i, buffer, view) except -1:
+    held = np.asarray(buffer) if buffer.host_visible else buffer.numpy()
+    Active_copy(self, i, held, view)
+    if not buffer.host_visible:
+        buffer.copy_from(held)
     return 0

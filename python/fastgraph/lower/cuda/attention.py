@@ -8,7 +8,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from fastgraph._core.sizes import divisor_of
+from fastgraph._core.sizes import divisor_of, least
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
 from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
@@ -123,7 +123,7 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
         ),
         (partial or out,),
         tuple(operands),
-        (min(blocks, kernel.most_blocks), 1, 1),
+        (least(blocks, kernel.most_blocks), 1, 1),
         (kernel.threads, 1, 1),
         (
             NOTHING if partial else ("out", 0),
