@@ -232,8 +232,7 @@ def by_groups(node: Node, rows: int, target: Target) -> Kernel | None:
     if not fitting:
         return None
     tile = min(fitting, key=time)
-    flags = ("true" if flag else "false" for flag in (tile.held, tile.in_turns))
-    template = [ctype(node.outputs[0].dtype), length, tile.groups, tile.keys, *flags]
+    template = [ctype(node.outputs[0].dtype), length, tile.groups, tile.keys]
     headers = ("elementwise.cuh", "attention.cuh", "flash.cuh", "tiles.cuh", "wgmma.cuh")
     # Where all have as much to do, blocks go on with the next tile of rows; else the first to be
     # done gets it.

@@ -280,16 +280,13 @@ Of two with as many rows the better one stands first; the other is there to be m
 
 
 class GroupTile(NamedTuple):
-    """A tile of attention_wgmma: warp groups, keys of a step, how these go about it, their speed.
+    """A tile of attention_wgmma: warp groups of a block, keys of a step, its speed.
 
-    With `held` queries stay in registers; `in_turns` groups multiply one after another. All
-    multiprocessors together do `flops_per_ns`.
+    All multiprocessors together do `flops_per_ns`.
     """
 
     groups: int
     keys: int
-    held: bool
-    in_turns: bool
     flops_per_ns: float
 
     @property
@@ -308,11 +305,8 @@ class GroupTile(NamedTuple):
 
 
 WARP_GROUPS = {
-    64: (
-        GroupTile(3, 128, held=False, in_turns=False, flops_per_ns=332e3),
-        GroupTile(2, 128, held=False, in_turns=False, flops_per_ns=302e3),
-    ),
-    128: (GroupTile(2, 128, held=False, in_turns=False, flops_per_ns=426e3),),
+    64: (GroupTile(3, 128, 350e3), GroupTile(2, 128, 323e3)),
+    128: (GroupTile(2, 128, 428e3),),
 }
 """By the elements of a head."""
 

@@ -5,8 +5,8 @@
 // sums over the tile before it at once; while the sums go on, scores become weights. Blocks go on with
 // the tile of rows that lies a grid further, whose operands come while results are written.
 //
-// D: elements of a head. HELD: queries are held in registers. IN_TURNS: groups ask one after another,
-// so that one multiplies while another computes weights.
+// Groups ask one after another, so that one multiplies while another computes weights. D: elements of a
+// head.
 
 // The registers of a warp group's sums, in the order in which it has them.
 template <int N>
@@ -61,7 +61,7 @@ FG_DEVICE Place find_item(const Attention &a, int heads, int rows_of_tile, int i
 FG_DEVICE int slot_of(u32 turn) { return (int)(turn % 2); }
 FG_DEVICE u32 parity_of(u32 turn) { return turn / 2 % 2; }
 
-template <class T, int D, int GROUPS, int KEYS, bool HELD, bool IN_TURNS, int MASK, bool CAP>
+template <class T, int D, int GROUPS, int KEYS, int MASK, bool CAP>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_wgmma(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
                     i32 batches, Attention a) {
@@ -156,21 +156,14 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     const int begin = range.begin / KEYS * KEYS, row0 = p.row0 + group * 64 + warp * 16;
     f32 s[KEYS / 8][4], rescale[2], sums[D / 8][4] = {};
     u32 weights[KEYS / 16][4];
-    u32 held[HELD ? D / 16 : 1][4];
     const auto begin_scores = [&](u32 at) {
       const unsigned char *tile = tiles_k + slot_of(at) * TILE;
 #pragma unroll
-      for (int d = 0; d < D; d += 16) {
-        const u64 keys =
-            describe_panel(tile + d / 64 * KEYS * 128) + d % 64 / 16 * NEXT_PANEL_16<false>;
-        if constexpr (HELD)
-          wgmma_64_held<T, KEYS, false>(flat(s), held[d / 16], keys, d > 0);
-        else
-          wgmma_64<T, KEYS, false, false>(
-              flat(s),
-              describe_panel(own_q + d / 64 * ROWS * 128) + d % 64 / 16 * NEXT_PANEL_16<false>,
-              keys, d > 0);
-      }
+      for (int d = 0; d < D; d += 16)
+        wgmma_64<T, KEYS, false, false>(
+            flat(s),
+            describe_panel(own_q + d / 64 * ROWS * 128) + d % 64 / 16 * NEXT_PANEL_16<false>,
+            describe_panel(tile + d / 64 * KEYS * 128) + d % 64 / 16 * NEXT_PANEL_16<false>, d > 0);
       wgmma_commit();
     };
     const auto ready = [&](u64 *full, u32 at) { barrier_wait(full + slot_of(at), parity_of(at)); };
@@ -201,13 +194,6 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     };
     if (begin < range.end) {
       ready(full_k, turn);
-      if constexpr (HELD) {
-#pragma unroll
-        for (int d = 0; d < D; d += 16)
-          ldmatrix<4>(held[d / 16], own_q + d / 64 * ROWS * 128 +
-                                        swizzled<8>(warp * 16 + lane % 16, d % 64 / 8 + lane / 16));
-        done(empty_q);
-      }
       start();
       begin_scores(turn);
       wgmma_wait<0>();
@@ -218,13 +204,13 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
       turn++;
 #pragma unroll 1
       for (int key = begin + KEYS; key < range.end; key += KEYS, turn++) {
-        if constexpr (IN_TURNS) barrier_wait(turns + group, own_turn++ & 1);
+        barrier_wait(turns + group, own_turn++ & 1);
         ready(full_k, turn);
         ready(full_v, turn - 1);
         start();
         begin_scores(turn);
         begin_sums(turn - 1);
-        if constexpr (IN_TURNS) done(turns + (group + 1) % GROUPS);
+        done(turns + (group + 1) % GROUPS);
         wgmma_wait<1>();
         hold(flat(s));
         done(empty_k + slot_of(turn));
@@ -240,7 +226,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         }
         keep_weights();
       }
-      if constexpr (!HELD) done(empty_q);
+      done(empty_q);
       ready(full_v, turn - 1);
       start();
       begin_sums(turn - 1);
