@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import ml_dtypes  # noqa: F401 - NumPy's bfloat16
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import fastgraph as fg
+from fastgraph.ir import ops
 from tests.ops import cases
 from tests.ops.agreement import EXACT, assert_close, bits, graph_of, reference_of
 from tests.ops.test_operators import CASES, SCALES
@@ -41,3 +44,29 @@ def test_operator(name, data):
     wanted = reference_of(graph, values)
     for one, right in zip(run_twice(graph, values), wanted, strict=True):
         assert_close(one, right, scale=SCALES.get(name, 1.0), exact=name in EXACT)
+
+
+@pytest.mark.parametrize("length", [64, 128])
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [
+        ("float16", {}),
+        ("float16", {"is_causal": True}),
+        ("float16", {"scale": 3.0}),
+        ("float16", {"window": 100, "is_causal": True}),
+        ("bfloat16", {"is_causal": True}),
+    ],
+)
+def test_attention_of_many_heads(length, dtype, options):
+    # As many blocks as make warp groups worth while, where a GPU has them.
+    rng = np.random.default_rng(21)
+    shapes = (4, 34, 130, length), (4, 17, 170, length), (4, 17, 170, length)
+    values = {
+        f"x{i}": rng.standard_normal(shape, "f4").astype(dtype) for i, shape in enumerate(shapes)
+    }
+    graph = graph_of(lambda *x: ops.attention(*x, **options), list(values.values()), ["input"] * 3)
+    (found,), (wanted,) = run_twice(graph, values), reference_of(graph, values)
+    # Weights of halves are rounded before they meet the values, whose mean may be near zero.
+    bound = 4e-3 if dtype == "float16" else 3e-2
+    wide = (array.astype("f4") for array in (found, wanted))
+    np.testing.assert_allclose(*wide, rtol=bound, atol=bound)
