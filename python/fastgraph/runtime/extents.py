@@ -121,6 +121,8 @@ class Extents:
         What runs write of each output, where an extent is set and that is not all.
     worked_out : dict
         By what `set_active_extent` was given, of calls that set one dimension alone.
+    running : Narrow or None
+        What runs now; None where that is the model's own program.
     """
 
     active: dict[Dim, int] = field(default_factory=dict)
@@ -128,6 +130,7 @@ class Extents:
     made: dict[_Dims, tuple[Extension, Narrow]] = field(default_factory=dict)
     outs: tuple[_Port | None, ...] = ()
     worked_out: dict[Any, Extent] = field(default_factory=dict)
+    running: Narrow | None = None
 
     @property
     def dims(self) -> _Dims:
@@ -138,11 +141,6 @@ class Extents:
     def actual(self) -> tuple[int, ...]:
         """Tuple of int: how many there are of each."""
         return tuple([self.active[dim] for dim in self.dims])
-
-    @property
-    def running(self) -> Narrow | None:
-        """What runs now; None where that is the model's own program."""
-        return self.made[self.dims][1] if self.active else None
 
 
 class Extended(Stateful):
@@ -288,6 +286,7 @@ class Extended(Stateful):
         other = narrow.enter(self, state.actual)
         extents.made[extension.dims] = state.made
         extents.active = state.wanted
+        extents.running = narrow
         extents.outs = state.outs
         self._set_active(state.parts, state.runs, feeds or other)
 
@@ -347,6 +346,7 @@ class Extended(Stateful):
         other = extents.running.resides
         extents.running.leave(self)
         extents.active = {}
+        extents.running = None
         extents.outs = ()
         self._set_active(None, [], other or bool(self._state.rules))
 

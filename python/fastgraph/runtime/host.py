@@ -281,13 +281,14 @@ class HostNarrow(Narrow):
     def enter(self, model: Extended, actual: tuple[int, ...]) -> bool:
         """Set the words; let the runner run the executable."""
         running = model._extents.running
-        places = [] if running is self else self.places(model, self._program)
-        own = model.executable
+        if running is self:
+            self._host.set_extents(actual)
+            return False
+        places, own = self.places(model, self._program), model.executable
         self._host.set_extents(actual)
-        if running is not self:
-            model._switch(self._executable, places)
-            if running is None:
-                model._extents.own = own
+        model._switch(self._executable, places)
+        if running is None:
+            model._extents.own = own
         return False
 
     def leave(self, model: Extended) -> None:
