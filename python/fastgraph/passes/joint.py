@@ -6,7 +6,7 @@ anything where the product has a single row. The weights are joined in the set p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -32,13 +32,22 @@ class Part:
         return (self.sum or self.product).outputs[0]
 
 
-def run(graph: Graph) -> Graph:
-    """Return `graph` with products that share an operand and may be joined in one."""
+def run(graph: Graph, dtypes: Collection[str] | None = None) -> Graph:
+    """Return `graph` with products that share an operand and may be joined in one.
+
+    Parameters
+    ----------
+    graph : Graph
+    dtypes : collection of str, optional
+        Of the products that are joined; without it all.
+    """
     is_set = set_nodes(graph.nodes)
     readers = readers_of(graph)
     visible = {value for _, value in graph.outputs}
     groups: dict[tuple[Value, bool], list[Part]] = {}
     for node in graph.nodes:
+        if dtypes is not None and node.outputs and node.outputs[0].dtype.name not in dtypes:
+            continue
         if node.op == "fused_matmul" and node not in is_set and may_join(node, is_set):
             part = part_of(node, readers, visible, is_set)
             if part is not None:
