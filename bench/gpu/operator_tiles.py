@@ -14,6 +14,8 @@ __all__ = ["Way", "ways"]
 
 WARPS = (4, 8, 16)
 PARTS = (1, 2, 4, 8)
+# What a block of the GPUs that have warp groups can have.
+SHARED_BYTES = 227 << 10
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ def ways(case: Product | Attention) -> list[Way]:
     ]
     if case.k % 8 == case.n % 8 == 0:
         found += [
-            Way(f"groups {tuple(tile)[:-2]}", matmul, {"MMA": (), "WGMMA": (tile,)})
+            Way(f"groups {tuple(tile)}", matmul, {"MMA": (), "WGMMA": (tile,)})
             for tile in matmul.WGMMA
+            if tile.fits(case.along, SHARED_BYTES)
         ]
     return found
 

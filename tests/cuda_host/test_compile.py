@@ -104,7 +104,7 @@ def test_families_compile(arch: str) -> None:
 def variants() -> list[tuple[str, str, str]]:
     """One kernel of each family that is for certain targets alone, and these."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matmul, "WGMMA", (tiles.WgmmaTile(64, 64, 1, 3, 2, False, 1000.0, 100.0),))
+        patch.setattr(matmul, "WGMMA", (tiles.WgmmaTile(64, 64, 1, 3, 2),))
         patch.setattr(matmul, "MMA", ())
         tiles.choose.cache_clear()
         shapes = ((64, 128), (128, 40), (40,))

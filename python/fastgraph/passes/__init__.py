@@ -89,8 +89,8 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     if fuse:
         found = dead.run(attention.run(found))
     if fuse:
-        # On a GPU half types alone: one sentence in float32 was measured at 691 microseconds joined,
-        # 476 apart.
+        # On a GPU half types alone: one sentence in float32 was measured at 691 microseconds with
+        # joined products, at 476 without.
         found = joint.run(found, None if pack else ("float16", "bfloat16"))
     found = setprogram.run(found) if pack else setprogram.turn(found)
     if fuse:

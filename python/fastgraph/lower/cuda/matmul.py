@@ -115,6 +115,11 @@ class Product:
         return self.node.outputs[0]
 
     @property
+    def heavy(self) -> bool:
+        """Whether each element ends with a function of many instructions."""
+        return self.node.attrs["activation"] not in (None, "relu")
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all operands, once."""
         return traffic((self.y, *self.operands))
@@ -227,7 +232,7 @@ def lower_fused_matmul(node: Node, target: Target) -> Calls:
     if few and (x_bytes, w_bytes) == (16, 16):
         return in_rows(product, target)
     kernel, choice = cut(product, x_bytes, w_bytes, target)
-    own_ns = expected_ns(choice, shape.numbers, target.multiprocessors)
+    own_ns = expected_ns(choice, shape.numbers, target.multiprocessors, product.heavy)
     calls = in_library(product, own_ns, target)
     return calls or in_tiles(product, kernel, choice, x_bytes, w_bytes, target)
 
@@ -282,8 +287,9 @@ def cut(product: Product, x_bytes: int, w_bytes: int, target: Target) -> tuple[s
     groups = target.capability == (9, 0) and (x_bytes, w_bytes) == (16, 16) and shape.k
     # They count the parts of K by themselves, which must stay as many as are added up.
     if groups and not isinstance(product.shape.k, ActiveSize):
-        tiles = (*WGMMA, *MMA)
-    choice = choose(tiles, shape, *limits)
+        fitting = (t for t in WGMMA if t.fits(product.w_transposed, target.max_shared_bytes))
+        tiles = (*fitting, *MMA)
+    choice = choose(tiles, shape, *limits, product.heavy)
     return "matmul_wgmma" if isinstance(choice.tile, WgmmaTile) else "matmul_mma", choice
 
 
@@ -324,7 +330,7 @@ def by_warp_groups(
     wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in product.operands[2:])
     if splits > 1:
         wide = shape.n % 2 == 0
-    shaped = (*tile[:4], tile.bound, flag(tile.apart), flag(wide))
+    shaped = (*tile[:4], tile.bound, flag(wide))
     return launched(
         product,
         "matmul_wgmma",

@@ -51,10 +51,17 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Adding parts up: the second launch, and bytes per ns in and out of the second-level cache.
 COMBINE_NS = 1200.0
 COMBINE_BYTES_PER_NS = 2500.0
-# What a block costs before its first and after its last step; how much later than others' the
-# blocks of warp groups begin, which have barriers to make.
+# What a block costs before its first and after its last step.
 BLOCK_NS = 1200.0
-GROUPS_NS = 1500.0
+# Of matmul_wgmma.cu: what all of it costs before and after, and a round of blocks; what a
+# multiprocessor does, and gets from the second-level cache; how long operands are on their way; an
+# element's end, with a function or without.
+GROUPS_NS, GROUPS_ROUND_NS = 1500.0, 480.0
+GROUPS_FLOPS_PER_NS, GROUPS_BYTES_PER_NS = 5000.0, 100.0
+GROUPS_TRIP_NS = 1100.0
+HEAVY_END_NS, END_NS = 0.11, 0.06
+# Of a multiprocessor's shared memory each block takes so much more than it asks for.
+RESERVED_BYTES = 1024
 
 
 class Shape(NamedTuple):
@@ -133,10 +140,9 @@ class SimtTile(NamedTuple):
 
 
 class WgmmaTile(NamedTuple):
-    """A tile of matmul_wgmma.cu: block, warp groups that multiply, tiles under way, its speed.
+    """A tile of matmul_wgmma.cu: block, warp groups that multiply, tiles under way.
 
-    The groups share a tile or, `apart`, each does others. `blocks` fit on a multiprocessor, which
-    then does `flops_per_ns`.
+    `blocks` fit on a multiprocessor, where w lies as [N, K].
     """
 
     bm: int
@@ -144,9 +150,6 @@ class WgmmaTile(NamedTuple):
     groups: int
     stages: int
     blocks: int
-    apart: bool
-    flops_per_ns: float
-    step_ns: float
 
     @property
     def bk(self) -> int:
@@ -166,12 +169,34 @@ class WgmmaTile(NamedTuple):
     def layout_bytes(self, w_transposed: bool) -> int:
         """Dynamic shared memory: operands, w's across K in panels of 64 columns, and barriers."""
         columns = self.bn if w_transposed else -(-self.bn // 64) * 64
-        return self.stages * ((self.bm + columns) * 128 + 16) + 8 * self.groups
+        return self.stages * ((self.bm + columns) * 128 + 16)
 
     @property
     def shared_bytes(self) -> int:
-        """The same for either layout."""
-        return self.layout_bytes(w_transposed=False)
+        """The same where w lies as [N, K]."""
+        return self.layout_bytes(w_transposed=True)
+
+    def fits(self, w_transposed: bool, max_shared_bytes: int) -> bool:
+        """Whether there is room for its blocks, of which each takes 1 KiB besides."""
+        most = max_shared_bytes + RESERVED_BYTES
+        return self.blocks * (self.layout_bytes(w_transposed) + RESERVED_BYTES) <= most
+
+    def expected_ns(self, items: int, steps: int, multiprocessors: int, heavy: bool) -> float:
+        """How long the multiprocessor with most of so many tiles takes, of so many steps each."""
+        most = -(-items // multiprocessors)
+        rounds = -(-most // self.blocks)
+        last = most - (rounds - 1) * self.blocks
+        steps_ns = steps * ((rounds - 1) * self.step_ns(self.blocks) + self.step_ns(last))
+        ends = most * self.bm * self.bn * (HEAVY_END_NS if heavy else END_NS)
+        return GROUPS_NS + rounds * GROUPS_ROUND_NS + steps_ns + ends
+
+    def step_ns(self, blocks: int) -> float:
+        """How long a step takes of so many blocks of a multiprocessor."""
+        return max(
+            blocks * 2 * self.bm * self.bn * self.bk / GROUPS_FLOPS_PER_NS,
+            blocks * 2 * (self.bm + self.bn) * self.bk / GROUPS_BYTES_PER_NS,
+            GROUPS_TRIP_NS / (self.stages - 1),
+        )
 
 
 MMA = (
@@ -187,15 +212,16 @@ MMA = (
     MmaTile(16, 64, 128, 1, 4, 4, 3, 480.0, 430.0),
 )
 WGMMA = (
-    WgmmaTile(128, 128, 1, 3, 2, False, 4700.0, 650.0),
-    WgmmaTile(256, 128, 2, 4, 1, False, 4700.0, 800.0),
-    WgmmaTile(128, 256, 2, 4, 1, False, 4600.0, 800.0),
-    WgmmaTile(128, 144, 1, 3, 2, False, 4700.0, 700.0),
-    WgmmaTile(192, 192, 3, 4, 1, False, 4700.0, 900.0),
-    WgmmaTile(128, 128, 2, 6, 1, False, 4600.0, 400.0),
-    WgmmaTile(128, 96, 1, 4, 2, False, 4400.0, 580.0),
-    WgmmaTile(128, 96, 2, 7, 1, False, 4400.0, 360.0),
-    WgmmaTile(64, 64, 1, 4, 3, False, 3400.0, 280.0),
+    WgmmaTile(128, 128, 1, 3, 2),
+    WgmmaTile(256, 128, 2, 4, 1),
+    WgmmaTile(128, 256, 2, 4, 1),
+    WgmmaTile(128, 144, 1, 3, 2),
+    WgmmaTile(256, 144, 2, 4, 1),
+    WgmmaTile(192, 192, 3, 4, 1),
+    WgmmaTile(128, 128, 2, 6, 1),
+    WgmmaTile(128, 96, 1, 4, 2),
+    WgmmaTile(128, 96, 2, 7, 1),
+    WgmmaTile(64, 64, 1, 4, 3),
 )
 TF32 = (
     MmaTile(128, 128, 32, 2, 2, 3, 2, 2000.0, 400.0, 4),
@@ -371,8 +397,12 @@ def choose(
     shape: Shape,
     multiprocessors: int,
     max_shared_bytes: int,
+    heavy: bool = False,
 ) -> Choice:
-    """Return the tile and the cut of K that are expected to be done first."""
+    """Return the tile and the cut of K that are expected to be done first.
+
+    `heavy`: each element ends with a function of many instructions.
+    """
     best, shortest = None, math.inf
     for tile in tiles:
         if tile.shared_bytes > max_shared_bytes:
@@ -383,31 +413,30 @@ def choose(
             if splits > 1 and part * (splits - 1) >= steps:
                 continue  # Fewer parts would do.
             choice = Choice(tile, part * tile.bk, splits)
-            time = expected_ns(choice, shape, multiprocessors)
+            time = expected_ns(choice, shape, multiprocessors, heavy)
             if time < shortest:
                 best, shortest = choice, time
     assert best is not None, "the smallest tile fits everywhere"
     return best
 
 
-def busiest_ns(
-    tile: MmaTile | SimtTile | WgmmaTile, blocks: int, steps: int, multiprocessors: int
-) -> float:
+def busiest_ns(tile: MmaTile | SimtTile, blocks: int, steps: int, multiprocessors: int) -> float:
     """How long the multiprocessor with most blocks takes, each of so many steps along K."""
     most = -(-blocks // multiprocessors)
-    at_once, start = tile.blocks, 0.0
-    if isinstance(tile, WgmmaTile):
-        at_once, start = tile.blocks * (tile.groups if tile.apart else 1), GROUPS_NS
-    rounds = -(-most // at_once)
+    rounds = -(-most // tile.blocks)
     arithmetic = most * steps * 2 * tile.bm * tile.bn * tile.bk / tile.flops_per_ns
-    return start + rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
+    return rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
 
 
-def expected_ns(choice: Choice, shape: Shape, multiprocessors: int) -> float:
+def expected_ns(choice: Choice, shape: Shape, multiprocessors: int, heavy: bool = False) -> float:
     """How long a product takes that is cut like that."""
     tile, k_part, splits = choice
-    places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
-    time = busiest_ns(tile, places * splits, k_part // tile.bk, multiprocessors)
+    items = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn) * splits
+    steps = k_part // tile.bk
+    if isinstance(tile, WgmmaTile):
+        time = tile.expected_ns(items, steps, multiprocessors, heavy and splits == 1)
+    else:
+        time = busiest_ns(tile, items, steps, multiprocessors)
     if splits > 1:
         nbytes = 4 * shape.matrices * shape.m * shape.n * (2 * splits + 1)
         time += COMBINE_NS + nbytes / COMBINE_BYTES_PER_NS

@@ -2,11 +2,11 @@
 //
 // A block is GROUPS warp groups that multiply and, before them, one that brings tiles of 64 elements
 // along K to shared memory, STAGES of them under way. It computes BM x BN of y at a time, a group
-// BM / GROUPS rows of that or, APART, all of every GROUPS-th tile; and it goes on with the tile that
-// lies a grid further: the next tile's operands come, and are multiplied if groups are apart, while
-// the last one's sums are written. BLOCKS fit on a multiprocessor. XT: x lies as [K, M]. WT: w lies as
-// [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each part's sums go to
-// `partial`, for matmul_combine. WIDE: rows of y and of all at the end are whole vectors.
+// BM / GROUPS rows of that, and goes on with the tile that lies a grid further: the next tile's
+// operands come while the last one's sums are written. BLOCKS fit on a multiprocessor. XT: x lies as
+// [K, M]. WT: w lies as [N, K]. Rows of both are at multiples of 16 bytes. PARTIAL: K is cut, and each
+// part's sums go to `partial`, for matmul_combine. WIDE: rows of y and of all at the end are whole
+// vectors.
 
 // Begins to copy ROWS x COLUMNS elements, `step` elements from row to row, to a panel; zeros beyond
 // `rows` and `columns`. By the 128 threads of a group.
@@ -76,11 +76,6 @@ struct Turn {
   FG_DEVICE void next() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
-  FG_DEVICE void skip(int steps) {
-    stage += steps;
-    parity ^= stage / STAGES & 1;
-    stage %= STAGES;
-  }
 };
 
 // Between lanes 4 i to 4 i + 3: word j of lane i becomes word i of lane j.
@@ -129,10 +124,12 @@ FG_DEVICE void store_some(T *to, const u32 (&words)[4], int count) {
 }
 
 // Writes the sums that a group's threads hold, of HIGH x 64 rows from `row` on, which is the thread's
-// first, and of BN columns from `n0` on.
-template <bool WIDE, int BN, int HIGH, class T, bool BIAS, int ACT, int RESIDUAL>
+// first, and of BN columns from `n0` on. The first operands of the end are on their way while
+// `finish` waits for the sums.
+template <bool WIDE, int BN, int HIGH, class T, bool BIAS, int ACT, int RESIDUAL, class F>
 FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
-                        const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m, int n, i64 first) {
+                        const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m, int n, i64 first,
+                        F finish) {
   // In turns of up to 128 columns of each eighth row of a warp's 16, whose residual comes one turn
   // ahead. A lane moves eight columns of each 32; they are exchanged with its neighbours.
   constexpr int ALL = (BN + 31) / 32, EACH = ALL % 4 == 0 ? 4 : ALL < 4 ? ALL : 3;
@@ -156,11 +153,8 @@ FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
     }
   };
   Vec<T, 2> bias[EACH * 4] = {};
-  fetch(0);
-#pragma unroll
-  for (int turn = 0; turn < TURNS; turn++) {
-    if (turn + 1 < TURNS) fetch(turn + 1);
-    if (BIAS && turn % HALVES == 0) {
+  const auto fetch_bias = [&](int turn) {
+    if constexpr (BIAS) {
 #pragma unroll
       for (int j = 0; j < EACH * 4; j++) {
         const int column = n0 + (turn / HALVES * EACH * 4 + j) * 8 + pair;
@@ -171,6 +165,14 @@ FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
           for (int e = 0; e < 2; e++) bias[j].v[e] = epilogue.bias[min(column + e, n - 1)];
       }
     }
+  };
+  fetch_bias(0);
+  fetch(0);
+  finish();
+#pragma unroll
+  for (int turn = 0; turn < TURNS; turn++) {
+    if (turn + 1 < TURNS) fetch(turn + 1);
+    if (turn > 0 && turn % HALVES == 0) fetch_bias(turn);
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
       u32(&four)[4] = words[turn % 2][j];
@@ -218,27 +220,26 @@ FG_DEVICE void put_partial(f32 *partial, const f32 (&sums)[HIGH][BN / 2], int ro
   }
 }
 
-template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool APART, bool WIDE,
-          bool XT, bool WT, bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
+template <class T, int BM, int BN, int GROUPS, int STAGES, int BLOCKS, bool WIDE, bool XT, bool WT,
+          bool PARTIAL, bool BIAS, int ACT, int RESIDUAL>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     matmul_wgmma(T *y, const T *x, const T *w, const T *bias, const T *residual, f32 *partial,
                  i32 m, i32 n, i32 k, i32 k_part, i64 matrices, i32 w_constant, i32 wide,
                  const __grid_constant__ Batch batch) {
-  constexpr int SHARING = APART ? 1 : GROUPS, HIGH = BM / SHARING / 64;
+  constexpr int HIGH = BM / GROUPS / 64;
   constexpr int X_TILE = PANEL_BYTES<BM, XT>, STAGE = X_TILE + PANEL_BYTES<BN, !WT>;
-  static_assert(BM == SHARING * HIGH * 64 && BN % 16 == 0, "whole products");
+  static_assert(BM == GROUPS * HIGH * 64 && BN % 16 == 0, "whole products");
   typedef Registers<GROUPS, BLOCKS> Budget;
   FG_DYNAMIC_SHARED(shared);
-  u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES, *order = empty + STAGES;
+  u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES;
 
   const int splits = k_part < k ? (k + k_part - 1) / k_part : 1;
   const int items = (int)matrices * ((m + BM - 1) / BM) * ((n + BN - 1) / BN) * splits;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       barrier_init(full + i, 128);
-      barrier_init(empty + i, SHARING * 4);
+      barrier_init(empty + i, GROUPS * 4);
     }
-    for (int i = 0; i < GROUPS; i++) barrier_init(order + i, 4);
     barrier_init_done();
   }
   fg_trigger();
@@ -290,23 +291,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   set_registers<Budget::MULTIPLY, true>();
   fg_wait();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const int part = APART ? 0 : group - 1;
-  int next = 0;
-  // Groups that are apart multiply in turns: a barrier's parity tells one phase from the next alone,
-  // so nobody waits for operands before all that come earlier have come. The first goes on at once.
-  u32 order_parity = group == 1;
+  const int part = group - 1;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const Work work = find_work<BM, BN>(item, m, n, k, k_part, splits);
     const int steps = (work.depth + 63) / 64;
-    if constexpr (APART) {
-      next = next == GROUPS ? 1 : next + 1;
-      if (next != group) {
-        turn.skip(steps);
-        continue;
-      }
-      barrier_wait(order + group - 1, order_parity);
-      order_parity ^= 1;
-    }
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;
 #pragma unroll 1
@@ -329,18 +317,21 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
       before = turn.stage;
       turn.next();
     }
-    if (APART && lane == 0) barrier_arrive(order + group % GROUPS);
-    wgmma_wait<0>();
+    const auto finish = [&] {
+      wgmma_wait<0>();
 #pragma unroll
-    for (int i = 0; i < HIGH; i++) hold(sums[i]);
-    if (lane == 0) barrier_arrive(empty + before);
+      for (int i = 0; i < HIGH; i++) hold(sums[i]);
+      if (lane == 0) barrier_arrive(empty + before);
+    };
     const int row = work.m0 + part * HIGH * 64 + warp * 16 + lane / 4;
     const i64 first = (i64)work.matrix * m * n;
-    if constexpr (PARTIAL)
+    if constexpr (PARTIAL) {
+      finish();
       put_partial<WIDE, BN, HIGH>(partial + (i64)work.part * matrices * m * n, sums, row, work.n0,
                                   m, n, first);
-    else
+    } else {
       put_sums<WIDE, BN, HIGH>(Epilogue<T, BIAS, ACT, RESIDUAL>{y, bias, residual}, sums, row,
-                               work.n0, m, n, first);
+                               work.n0, m, n, first, finish);
+    }
   }
 }
