@@ -6,7 +6,7 @@ anything where the product has a single row. The weights are joined in the set p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -32,23 +32,23 @@ class Part:
         return (self.sum or self.product).outputs[0]
 
 
-def run(graph: Graph, dtypes: Collection[str] | None = None) -> Graph:
+def run(graph: Graph, gains: Callable[[Value], bool] = lambda result: True) -> Graph:
     """Return `graph` with products that share an operand and may be joined in one.
 
     Parameters
     ----------
     graph : Graph
-    dtypes : collection of str, optional
-        Of the products that are joined; without it all.
+    gains : callable, optional
+        Whether joining gains anything, of a product's result.
     """
     is_set = set_nodes(graph.nodes)
     readers = readers_of(graph)
     visible = {value for _, value in graph.outputs}
     groups: dict[tuple[Value, bool], list[Part]] = {}
     for node in graph.nodes:
-        if dtypes is not None and node.outputs and node.outputs[0].dtype.name not in dtypes:
+        if node.op != "fused_matmul" or node in is_set or not gains(node.outputs[0]):
             continue
-        if node.op == "fused_matmul" and node not in is_set and may_join(node, is_set):
+        if may_join(node, is_set):
             part = part_of(node, readers, visible, is_set)
             if part is not None:
                 key = node.inputs[0], node.attrs["transpose_b"]

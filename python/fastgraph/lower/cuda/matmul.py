@@ -116,8 +116,9 @@ class Product:
 
     @property
     def heavy(self) -> bool:
-        """Whether each element ends with a function of many instructions."""
-        return self.node.attrs["activation"] not in (None, "relu")
+        """Whether each element ends with a residual, or a function of many instructions."""
+        attrs = self.node.attrs
+        return attrs["residual"] is not None or attrs["activation"] not in (None, "relu")
 
     @property
     def nbytes(self) -> int:
