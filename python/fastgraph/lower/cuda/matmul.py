@@ -209,7 +209,8 @@ def describe(node: Node, target: Target) -> Product:
 
 def aligned_bytes(value: Value, extent: int, target: Target) -> int:
     """How many bytes of `value`, whose rows are `extent` long, can be copied at once: up to 16."""
-    row = divisor_of(extent * value.dtype.itemsize)
+    row = extent * value.dtype.itemsize
+    row = divisor_of(row) if isinstance(row, ActiveSize) else int(row)
     return min(target.alignment(value), row & -row or 16)
 
 
