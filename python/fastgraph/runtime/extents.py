@@ -156,7 +156,8 @@ class Extended(Stateful):
         """Let later runs compute fewer rows: what the graph compiled for that size would give.
 
         Takes microseconds, but for the first call with a dimension, which lowers the graph once
-        more. `arena_ptr`, offsets, views, bound steps and parameters stay as they are.
+        more, and on cuda for the first one of each class of extents. `arena_ptr`, offsets, views,
+        bound steps and parameters stay as they are.
 
         Parameters
         ----------
@@ -171,7 +172,8 @@ class Extended(Stateful):
         ------
         InputError
             `extent` is no such pair, there is no such dimension or it has another size, or an
-            operator needs more elements than `actual` leaves it.
+            operator needs more elements than `actual` leaves it. On cuda also a run that nobody
+            waited for and that met bad data.
         UnsupportedError
             An operator cannot follow; it is named.
         GraphError
