@@ -15,13 +15,14 @@ FG_DEVICE void copy_panel(unsigned char *to, const T *from, i64 step, int rows, 
   const int thread = threadIdx.x % 128, row = thread / 8, column = thread % 8 * 8;
   static_assert(ROWS % 16 == 0, "whole turns");
   if (COLUMNS < 64 && column >= COLUMNS) return;
-  const T *next = from + row * step + column;
   const int left = column < columns ? rows - row : 0;
+  // What copies nothing names a row that is there.
+  const T *next = from + (left > 0 ? row * step + column : 0);
   to += swizzled<8>(row, column / 8);
 #pragma unroll
   for (int i = 0; i < ROWS; i += 16) {
     cp_async<16>(to + i * 128, next, i < left ? 16 : 0);
-    next += 16 * step;
+    if (i + 16 < left) next += 16 * step;
     keep_order(next);
   }
 }
@@ -39,10 +40,12 @@ FG_DEVICE void copy_operand(unsigned char *to, const T *from, i64 step, int left
   } else {
 #pragma unroll
     for (int i = 0; i < COUNT / 64; i++)
-      copy_panel<64, 64>(to + i * 8192, from + i * 64, step, depth, left - i * 64);
+      copy_panel<64, 64>(to + i * 8192, left > i * 64 ? from + i * 64 : from, step, depth,
+                         left - i * 64);
     if constexpr (COUNT % 64 != 0) {
       constexpr int LAST = COUNT / 64;
-      copy_panel<64, COUNT % 64>(to + LAST * 8192, from + LAST * 64, step, depth, left - LAST * 64);
+      copy_panel<64, COUNT % 64>(to + LAST * 8192, left > LAST * 64 ? from + LAST * 64 : from, step,
+                                 depth, left - LAST * 64);
     }
   }
 }
@@ -229,7 +232,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   constexpr int HIGH = BM / GROUPS / 64;
   constexpr int X_TILE = PANEL_BYTES<BM, XT>, STAGE = X_TILE + PANEL_BYTES<BN, !WT>;
   static_assert(BM == GROUPS * HIGH * 64 && BN % 16 == 0, "whole products");
-  typedef Registers<GROUPS, BLOCKS> Budget;
+  // Those that multiply need more than others leave only where they hold very many sums.
+  typedef Registers<GROUPS, BLOCKS, 128, (HIGH * BN >= (BLOCKS > 1 ? 256 : 289) ? 40 : 56)> Budget;
   FG_DYNAMIC_SHARED(shared);
   u64 *full = (u64 *)(shared + STAGES * STAGE), *empty = full + STAGES;
 

@@ -72,11 +72,11 @@ FG_DEVICE void set_registers() {
 }
 
 // Registers of a thread that brings operands, and of one that multiplies: all that a block has. The
-// former need 40 where there are at least ENOUGH for each.
-template <int GROUPS, int BLOCKS, int ENOUGH = 128>
+// former get MOST where there are at least ENOUGH for each.
+template <int GROUPS, int BLOCKS, int ENOUGH = 128, int MOST = 40>
 struct Registers {
   static constexpr int ALL = 65536 / BLOCKS / 128, AT_START = ALL / (GROUPS + 1) / 8 * 8;
-  static constexpr int BRING = AT_START >= ENOUGH ? 40 : 32;
+  static constexpr int BRING = AT_START >= ENOUGH ? MOST : 32;
   static constexpr int LEFT = (AT_START * (GROUPS + 1) - BRING) / GROUPS / 8 * 8;
   static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
 };
