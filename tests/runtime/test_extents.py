@@ -171,6 +171,7 @@ INNER = {
         ops.scatter_nd(g.param("t", (5, 4)), g.input("i", (n, 1), "int64"), g.input("u", (n, 4)))
     ],
     "half": lambda g, n: [g.input("x", (3, n, 8), "float16") @ g.param("w", (8, 6), "float16")],
+    "nothing of few": lambda g, n: [g.input("x", (3, n, 5))[:, 2:9], g.inputs[0][:, 1:] * 2],
     "two axes": lambda g, n: [g.input("x", (n, 3, n)) * 2, g.inputs[0].sum(axis=0)],
     "worked out": lambda g, n: [
         g.input("x", (2, n * 3)).reshape(2, n, 3) @ g.param("w", (3, 4)),

@@ -67,7 +67,7 @@ def close_seams(lowered: Lowered, target: Target, residency: Residency = NOTHING
     out: list[Piece] = []
     spread: list[Item] = []
     for i, output in enumerate(lowered.outputs):
-        if output.root is lowered.roots.of(output.value)[0] or not nbytes_of(output.root):
+        if output.root is lowered.roots.of(output.value)[0] or not nbytes_of(output.value):
             continue
         if is_first(lowered, i):
             out.append((output.root, output.value, nbytes_of(output.value)))
