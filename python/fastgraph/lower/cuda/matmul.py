@@ -328,6 +328,10 @@ def by_warp_groups(
     """Tiles for the warp groups of sm_90a: as many blocks as there is room for do all of them."""
     shape = product.shape
     places = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn)
+    steps = -(-int(k_part) // tile.bk)
+    if int(places * splits) <= target.multiprocessors * tile.blocks and steps < tile.stages:
+        # A block does one tile alone: what is beyond its steps is left to blocks of other kernels.
+        tile = tile._replace(stages=max(steps, 2))
     # Eight elements of a row are moved at once, of parts of K two.
     wide = shape.n % 8 == 0 and all(target.alignment(value) == 16 for value in product.operands[2:])
     if splits > 1:
