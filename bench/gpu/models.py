@@ -23,7 +23,7 @@ import numpy as np
 
 import fastgraph as fg
 from bench.encoder import WORDS, encode, seeded_weights
-from bench.gpu.native import build_twin, environment, gpu_problem
+from bench.gpu.native import build_twin, driver, environment, gpu_problem
 from bench.gpu.operator_cases import relative
 from bench.gpu.operators import ROUNDS, Clock
 from bench.machine import installed
@@ -104,6 +104,7 @@ def mlp() -> list[Line]:
 
 def native_trips(model: fg.CompiledGraph) -> Callable[[], list[float]]:
     """The launch and the wait alone, in C++."""
+    driver()  # The twin finds it by its name alone.
     with tempfile.TemporaryDirectory() as folder:
         library = ctypes.CDLL(str(build_twin(Path(folder))))
     handle, stream = model.executable.executable_handle, model.stream.handle

@@ -1,17 +1,18 @@
-"""Products and attention that are timed: graphs, operands, and what they have to give."""
+"""Operators that are timed: graphs, operands, and what they have to give."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import erf
 from typing import Any
 
 import numpy as np
 
 import fastgraph as fg
 
-__all__ = ["CASES", "Attention", "Product"]
+__all__ = ["CASES", "Attention", "Product", "Streamed"]
 
 
 def numbers(shape: tuple[int, ...], dtype: str, size: float, seed: int = 0) -> Any:
@@ -158,7 +159,64 @@ class Attention:
         return relative(found[-1, -1], weights @ v / weights.sum(-1, keepdims=True))
 
 
-CASES: tuple[Product | Attention, ...] = (
+@dataclass(frozen=True)
+class Streamed:
+    """What moves memory: `kind` of rows of x, put where x was."""
+
+    kind: str
+    rows: int
+    length: int
+    dtype: str = "float16"
+
+    @property
+    def name(self) -> str:
+        """How it is listed."""
+        return f"{self.kind} {self.rows}x{self.length} {self.dtype}"
+
+    @property
+    def flops(self) -> int:
+        """One for each element."""
+        return self.rows * self.length
+
+    @property
+    def nbytes(self) -> int:
+        """What is read and what is written."""
+        return 2 * self.rows * self.length * np.dtype(self.dtype).itemsize
+
+    def arrays(self) -> list[Any]:
+        """x, whose rows come again."""
+        return [np.resize(numbers((251, self.length), self.dtype, 1.0), (self.rows, self.length))]
+
+    def build(self) -> fg.Graph:
+        """The graph of the package."""
+        g = fg.Graph("streamed")
+        x = g.input("x0", (self.rows, self.length), self.dtype)
+        ones, zeros = np.ones(self.length, self.dtype), np.zeros(self.length, self.dtype)
+        weights = {"rms_norm": (ones,), "layer_norm": (ones, zeros)}.get(self.kind, ())
+        g.output(getattr(fg.ops, self.kind)(x, *weights), "y")
+        return g
+
+    def torch(self, x: Any) -> Any:
+        """The same on tensors."""
+        functional = importlib.import_module("torch.nn.functional")
+        last = {"softmax": (-1,), "gelu": ()}.get(self.kind, ((self.length,),))
+        return getattr(functional, self.kind)(x, *last)
+
+    def error(self, found: Any, arrays: Sequence[Any]) -> float:
+        """Of the first and the last row, relative to the largest element."""
+        x = arrays[0][[0, -1]].astype("f8")
+        if self.kind == "softmax":
+            y = np.exp(x - x.max(-1, keepdims=True))
+            y /= y.sum(-1, keepdims=True)
+        elif self.kind == "gelu":
+            y = 0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+        else:
+            y = x - x.mean(-1, keepdims=True) if self.kind == "layer_norm" else x
+            y = y / np.sqrt((y * y).mean(-1, keepdims=True) + 1e-5)
+        return relative(found[[0, -1]], y)
+
+
+CASES: tuple[Product | Attention | Streamed, ...] = (
     *(
         Product(m, 4096, 4096, along=along, layers=16)
         for m in (1, 8, 16)
@@ -179,4 +237,9 @@ CASES: tuple[Product | Attention, ...] = (
     *(Attention(batch, 12, 128, 32, dtype=d) for batch in (1, 32) for d in ("float16", "float32")),
     Attention(1, 32, 1, 64, key_heads=8, keys=1024),
     Attention(8, 32, 1, 128, key_heads=8, keys=8192),
+    *(
+        Streamed(kind, 16384, length, dtype)
+        for kind in ("gelu", "rms_norm", "layer_norm", "softmax")
+        for dtype, length in (("float16", 8192), ("float32", 4096))
+    ),
 )

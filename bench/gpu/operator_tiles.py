@@ -59,6 +59,8 @@ def ways(case: Product | Attention) -> list[Way]:
             instead = {"WARP_GROUPS": {case.length: (tile,)}}
             found.append(Way(f"warp groups {tuple(tile)[:-1]}", attention, instead))
         return found
+    if case.m == 1 and case.dtype != "float32":
+        return _of_one_row()
     if case.m <= matmul.MAX_ROWS:
         return _of_few_rows(case, matmul)
     if case.dtype == "float32":
@@ -93,6 +95,18 @@ def _of_few_rows(case: Product, matmul: Any) -> list[Way]:
                 }
                 found.append(Way(f"{tile.reader}, {warps} warps, {parts} parts", matmul, instead))
     return found
+
+
+def _of_one_row() -> list[Way]:
+    tiles: Any = importlib.import_module("fastgraph.lower.cuda.tiles")
+    return [
+        Way(str(tuple(tile)), tiles, {"ROW": tile})
+        for columns, slots in ((8, 2), (8, 1), (4, 4), (4, 2))
+        for warps in WARPS
+        for late in (False, True)
+        for along in (1, warps)
+        for tile in [tiles.RowTile(columns, slots, warps, along, 0, late)]
+    ]
 
 
 def _only(table: Mapping[Any, Any], name: str, case: Product) -> dict[Any, Any]:

@@ -1,9 +1,10 @@
-"""``python -m bench.gpu.operators``: products and attention of compiled graphs, beside PyTorch's.
+"""``python -m bench.gpu.operators``: operators of compiled graphs, beside PyTorch's.
 
 Each line is one case: what it takes on the device, as a rate or as a share of what a kernel reads
-that only reads, and the same in a CUDA graph of torch where that is installed. Results are compared
-with NumPy's on the way. ``--tiles`` times every way instead in which the tables of tiles let a case
-be cut: what their numbers are taken from.
+that only reads (of what one moves that only copies, where as much is written), and the same in a
+CUDA graph of torch where that is installed. Results are compared with NumPy's on the way.
+``--tiles`` times every way instead in which the tables of tiles let a case be cut: what their
+numbers are taken from.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import numpy as np
 
 import fastgraph as fg
 from bench.gpu.native import environment, gpu_problem
-from bench.gpu.operator_cases import CASES, Attention, Product
+from bench.gpu.operator_cases import CASES, Attention, Product, Streamed
 from bench.gpu.operator_tiles import ways
 from bench.machine import installed
+from bench.outcome import Goal, verdict
 
 __all__ = ["Clock", "main"]
 
@@ -48,6 +50,21 @@ extern "C" __global__ void __launch_bounds__(1024)
   if (found == 0x12345678) *sink = 1;
 }
 """
+COPY = """
+extern "C" __global__ void __launch_bounds__(256)
+    copy_all(uint4 *y, const uint4 *x, long long n) {
+  const long long first = blockIdx.x * 1024LL + threadIdx.x;
+  uint4 all[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) if (first + j * 256 < n) all[j] = x[first + j * 256];
+#pragma unroll
+  for (int j = 0; j < 4; j++) if (first + j * 256 < n) y[first + j * 256] = all[j];
+}
+"""
+# Of the rates of kernels that only read, or only copy.
+OF_READ, OF_COPY = 0.85, 0.95
+
+Case = Product | Attention | Streamed
 
 
 class Clock:
@@ -76,10 +93,33 @@ class Clock:
 
         return COLD_BYTES / self.us(step) / 1e3
 
-    def ours(
-        self, case: Product | Attention, arrays: Sequence[Any], cublas: bool = True
-    ) -> tuple[float, Any]:
+    def copy_bytes_per_ns(self, nbytes: int) -> float:
+        """What a kernel moves that only copies, `nbytes` read and written together."""
+        x, y = (self.ctx.create_buffer(nbytes // 2, "uint8") for _ in range(2))
+        function = self.ctx.compile_function(COPY, "copy_all")
+        count = nbytes // 32
+
+        def step() -> None:
+            blocks = -(-count // 1024)
+            self.ctx.launch(function, y, x, np.int64(count), grid_dim=blocks, block_dim=256)
+
+        return nbytes / self.us(step) / 1e3
+
+    def in_place(self, case: Streamed, array: Any) -> tuple[float, Any]:
+        """Microseconds of a run that works where its input lies, and its first result."""
+        model, held = self.session.compile(case.build()), self.ctx.to_device(array)
+        model.bind_gpu_handle("x0", held)
+        model.set_gpu_handle_feed("x0", "y")
+        step = model.bind({}, {"y": held}, stream=self.ctx.stream)
+        step()
+        self.ctx.synchronize()
+        found = held.numpy()[[0, -1]]
+        return self.us(step), found
+
+    def ours(self, case: Case, arrays: Sequence[Any], cublas: bool = True) -> tuple[float, Any]:
         """Microseconds of a run of the compiled graph, and its result."""
+        if isinstance(case, Streamed):
+            return self.in_place(case, arrays[0])
         graph = case.build()
         model = self.session.compile(graph, fg.CompileOptions(cublas=cublas))
         params = {info.name for info in model.params}
@@ -95,7 +135,7 @@ class Clock:
         return us, y.numpy()
 
 
-def torch_us(case: Product | Attention, arrays: Sequence[Any]) -> float:
+def torch_us(case: Case, arrays: Sequence[Any]) -> float:
     """The same in a CUDA graph of torch, microseconds."""
     torch: Any = importlib.import_module("torch")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -122,7 +162,7 @@ def torch_us(case: Product | Attention, arrays: Sequence[Any]) -> float:
         return 1e3 * statistics.median(round_of(n) for _ in range(ROUNDS))
 
 
-def compare(clock: Clock, cases: Sequence[Product | Attention]) -> list[dict[str, Any]]:
+def compare(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
     """One line a case."""
     read = clock.read_bytes_per_ns()
     print(f"a kernel that only reads: {read:,.0f} GB/s")
@@ -135,7 +175,11 @@ def compare(clock: Clock, cases: Sequence[Product | Attention]) -> list[dict[str
             line["us"], found = clock.ours(case, arrays)
             line["error"] = case.error(found, arrays)
             line["tflops"] = case.flops / line["us"] / 1e6
-            line["share_of_read"] = case.nbytes / line["us"] / 1e3 / read
+            rate = case.nbytes / line["us"] / 1e3
+            if isinstance(case, Streamed):
+                line["share_of_copy"] = rate / clock.copy_bytes_per_ns(case.nbytes)
+            else:
+                line["share_of_read"] = rate / read
             if has_torch:
                 line["torch_us"] = torch_us(case, arrays)
         except Exception as error:  # One case that fails is a line; the others are wanted, too.
@@ -143,6 +187,19 @@ def compare(clock: Clock, cases: Sequence[Product | Attention]) -> list[dict[str
         lines.append(line)
         print(_shown(line), flush=True)
     return lines
+
+
+def goals(cases: Sequence[Case], lines: Sequence[dict[str, Any]]) -> list[Goal]:
+    """What was promised of single rows in a chain, and of what moves memory."""
+    found = []
+    for case, line in zip(cases, lines, strict=True):
+        if "share_of_copy" in line:
+            what = f"{case.name}, of a copy"
+            found.append(Goal(what, OF_COPY, line["share_of_copy"], least=True))
+        elif isinstance(case, Product) and case.m == 1 and "share_of_read" in line:
+            what = f"{case.name}, of what can be read"
+            found.append(Goal(what, OF_READ, line["share_of_read"], least=True))
+    return found
 
 
 def _shown(line: dict[str, Any]) -> str:
@@ -153,13 +210,14 @@ def _shown(line: dict[str, Any]) -> str:
         torch = (
             f"  torch {line['torch_us']:9.2f} us, ours over it {line['us'] / line['torch_us']:.2f}"
         )
+    of = "copy" if "share_of_copy" in line else "read"
     return (
         f"{line['case']:<64} {line['us']:9.2f} us {line['tflops']:7.1f} TFLOP/s "
-        f"{line['share_of_read']:6.1%} of read  error {line['error']:.1e}{torch}"
+        f"{line[f'share_of_{of}']:6.1%} of {of}  error {line['error']:.1e}{torch}"
     )
 
 
-def tiles(clock: Clock, cases: Sequence[Product | Attention]) -> list[dict[str, Any]]:
+def tiles(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
     """Every way that the tables allow, for each case."""
     lines = []
     for case in cases:
@@ -188,6 +246,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the cases and end")
     chosen = parser.parse_args()
     cases = [case for case in CASES if chosen.only in case.name]
+    if chosen.tiles:
+        cases = [case for case in cases if not isinstance(case, Streamed)]
     if chosen.list:
         print("\n".join(case.name for case in cases))
         return 0
@@ -196,7 +256,10 @@ def main() -> int:
         return 1
     clock = Clock()
     lines = (tiles if chosen.tiles else compare)(clock, cases)
-    record = {"machine": environment(), "lines": lines}
+    record: dict[str, Any] = {"machine": environment(), "lines": lines}
+    if not chosen.tiles:
+        record["goals"] = [goal.record() for goal in goals(cases, lines[1:])]
+        print("\n".join(verdict(goal) for goal in record["goals"]))
     chosen.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     return int(any("failed" in line for line in lines))
 

@@ -1,8 +1,9 @@
 """``python -m bench.gpu.report``: writes the newest findings between the documents' markers.
 
 The tables of cuda_facts.md are those of `tables.py`, whose cells name findings in braces
-(`cells.py`), and the lists of `rules.py`; those of device_graphs.md are in `device_tables.py`. No
-number and no answer of the driver in them is typed by hand.
+(`cells.py`), and the lists of `rules.py`; those of device_graphs.md are in `device_tables.py`,
+those of gpu_benchmarks.md in `compiled_tables.py`. No number and no answer of the driver in them is
+typed by hand.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.gpu.cells import Probes, Table, answer, cell
+from bench.gpu.compiled_tables import COMPILED_TABLES, latest
 from bench.gpu.device import DEVICE
 from bench.gpu.device_tables import DEVICE_TABLES, NOT_YET, written
 from bench.gpu.rules import CALLS, rules
@@ -19,10 +21,21 @@ from bench.gpu.tables import TABLES
 from bench.outcome import markdown
 from bench.report import RESULTS, ROOT, newest, replaced, update
 
-__all__ = ["DEVICE_DOCUMENT", "DOCUMENT", "device_filled", "filled", "findings"]
+__all__ = [
+    "COMPILED",
+    "COMPILED_DOCUMENT",
+    "DEVICE_DOCUMENT",
+    "DOCUMENT",
+    "compiled_filled",
+    "device_filled",
+    "filled",
+    "findings",
+]
 
 DOCUMENT = ROOT / "docs" / "cuda_facts.md"
 DEVICE_DOCUMENT = ROOT / "docs" / "device_graphs.md"
+COMPILED_DOCUMENT = ROOT / "docs" / "gpu_benchmarks.md"
+COMPILED = RESULTS / "gpu" / "compiled"
 
 
 def findings(records: Mapping[str, Any]) -> Probes:
@@ -68,6 +81,20 @@ def device_filled(document: str, records: Mapping[str, Any]) -> str:
     return replaced(document, body)
 
 
+def compiled_filled(document: str, records: Mapping[str, Mapping[str, Any]]) -> str:
+    """`document` with every block written from the newest record of its kind.
+
+    What was not measured says so. Raises KeyError where no table has a marker's name.
+    """
+
+    def body(name: str) -> str:
+        if name not in COMPILED_TABLES:
+            raise KeyError(f"no table is called {name!r}; there are {sorted(COMPILED_TABLES)}")
+        return markdown(COMPILED_TABLES[name](records[name])) if name in records else NOT_YET
+
+    return replaced(document, body)
+
+
 def _record(table: Table, probes: Probes) -> dict[str, Any]:
     cells = [[cell(text, probes, table.probe) for text in row] for row in table.rows]
     left = table.left or len(table.head)
@@ -100,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     documents = {
         DOCUMENT: lambda document: filled(document, records),
         DEVICE_DOCUMENT: lambda document: device_filled(document, records),
+        COMPILED_DOCUMENT: lambda document: compiled_filled(document, latest(COMPILED)),
     }
     return update(documents, "bench.gpu.report", __doc__, arguments)
 

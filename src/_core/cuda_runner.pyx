@@ -15,13 +15,14 @@ from libcpp.vector cimport vector
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_bound cimport Bound_retire
 from fastgraph._core.cuda_eager cimport Eager_do
+from fastgraph._core.cuda_finish cimport Finish, Finish_await, Finish_launched, Finish_next
 from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
 from fastgraph._core.cuda_resident cimport (
     Residents, Residents_connect, Residents_create, Residents_meet, Residents_meet_handles,
     Residents_send, Residents_upload, cuda_port)
 from fastgraph._core.driver cimport (
     copy_async, copy_spec, event_record, exec_upload, stream_query)
-from fastgraph._core.feeds cimport Feed, Feed_locate
+from fastgraph._core.feeds cimport Feed, Feed_locate, computed_at
 from fastgraph._core.record cimport Record, RecordNode
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.stream cimport (
@@ -73,6 +74,7 @@ cdef class CudaRunner(Runner):
     cdef Residents residents
     cdef bint pending                    # a run was enqueued and is not known to be done
     cdef bint joins                      # work on other streams of ours may fill what it reads
+    cdef Finish finish                   # None: runs are waited for by events alone
     cdef object policy                   # of the GIL: "auto", True or False
     cdef bint expect_long
 
@@ -144,8 +146,12 @@ cdef class CudaRunner(Runner):
     cdef int give_block(self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
         cdef uintptr_t at = block.ptr + <uintptr_t> offset
         self.joins = True
+        if self.residents.in_place and computed_at(self.feeds, i) == at:
+            # That is where it is, and what moves outputs leaves it there.
+            self.outs[i].wanted = at
+            self.out_blocks[i] = (block, offset)
         # What kernels may still read is written by a copy after them.
-        if at % ALIGNMENT or Residents_meet(self.residents, self.ins, at, self.outs[i].nbytes):
+        elif at % ALIGNMENT or Residents_meet(self.residents, self.ins, at, self.outs[i].nbytes):
             self.late.append((i, block, offset))
         else:
             self.outs[i].wanted = at
@@ -194,7 +200,13 @@ cdef class CudaRunner(Runner):
         return self.on
 
     cdef int run(self) except -1:
+        cdef uint64_t number = 0
+        # Copies behind the launch are told of by events alone.
+        if self.finish is not None and not self.pending and not self.late:
+            number = Finish_next(self.finish)
         self.enqueue()
+        if number and Finish_await(self.finish, number, self.on):
+            return conclude(self)
         return finish(self)
 
     cdef int enqueue(self) except -1:
@@ -287,7 +299,7 @@ cdef class CudaRunner(Runner):
         if found is not None:
             graph = found[1]
             self.held[id(owner)] = found
-            graph.take(record, blocks, held=True)
+            graph.take(*Finish_launched(self.finish, record, blocks), held=True)
         elif ready:
             graph = make_graph(self, record, blocks)
             hold(self, owner, graph)
@@ -481,7 +493,7 @@ cdef int adopt_blocks(CudaRunner self, list places, bint ready) except -1:
         self.graph = graph
         self.executable = graph
     else:
-        self.graph.take(self.record, blocks, held=True)
+        self.graph.take(*Finish_launched(self.finish, self.record, blocks), held=True)
     # The others would keep what the parameters were.
     self.held = {}
     if self.graph is not None:
@@ -521,6 +533,7 @@ cdef CudaGraph make_graph(CudaRunner self, Record record, list blocks):
             if argument[0] == "scalar":
                 operand = node.operands[argument[1]]
                 values[operand.memory, operand.offset] = bytes(WORD)
+    record, blocks = Finish_launched(self.finish, record, blocks)
     graph = cuda_graph.instantiate(
         record, blocks, self.device, self.own, self.helpers, lock=self.lock, scalars=values)
     exec_upload(self.device.context, graph.executable, self.own.handle)
@@ -534,7 +547,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
                 Block staged not None,
                 Block outputs not None, Block fault not None, list inputs not None,
                 list results not None, Py_ssize_t scalar_memory, bint ready, helpers,
-                policy="auto", bint expect_long=False):
+                policy="auto", bint expect_long=False, Finish finish=None):
     """Return the runner of a record on a GPU.
 
     Parameters
@@ -561,6 +574,8 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
         Whether a wait lets other threads go on.
     expect_long : bool
         A run is expected to take so long that a wait lets them go on at once.
+    finish : Finish, optional
+        How a short run says that it is over.
 
     Raises
     ------
@@ -587,6 +602,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
     self.late = []
     self.parts = []
     self.residents = Residents_create(device, len(inputs))
+    self.finish = finish
     self.policy = policy
     self.expect_long = policy is True or (expect_long and policy is not False)
     self.release_gil = self.expect_long

@@ -37,5 +37,7 @@ cdef int note_growth(list growing) except -1
 
 # Read the position of the coming run; InputError where its rows are not those of the handle.
 cdef int Feed_locate(Feed self, const void *position) except -1
+# The place in a handle where a run computes an output, or 0.
+cdef uintptr_t computed_at(list feeds, Py_ssize_t output) except? 0
 # Copy the output to its rows; both lie in memory of the host.
 cdef void Feed_copy(Feed self, const void *source) noexcept nogil

@@ -109,6 +109,14 @@ cdef int note_growth(list growing) except -1:
     return 0
 
 
+cdef uintptr_t computed_at(list feeds, Py_ssize_t output) except? 0:
+    cdef Feed feed
+    for feed in feeds:
+        if feed.output == output and feed.in_place:
+            return feed.block.ptr + <uintptr_t> feed.offset
+    return 0
+
+
 cdef int Feed_locate(Feed self, const void *position) except -1:
     cdef uint64_t found = 0
     cdef int64_t signed = 0

@@ -8,6 +8,7 @@ import pytest
 
 from bench.gpu import report
 from bench.gpu.cells import answer, cell, expanded
+from bench.gpu.compiled_tables import COMPILED_TABLES, latest
 from bench.gpu.rules import CALLS, placed, rules
 from bench.gpu.tables import TABLES
 from bench.report import RESULTS, newest
@@ -115,3 +116,76 @@ def test_what_is_not_so_is_not_written():
         placed("body_kinds", "a thing that no pattern knows")
     with pytest.raises(KeyError, match="no table is called 'unknown'"):
         report.filled("<!-- bench:unknown -->\n<!-- /bench -->\n", RECORDS)
+
+
+def test_compiled_tables_are_up_to_date():
+    document = report.COMPILED_DOCUMENT.read_text("utf-8")
+    records = latest(report.COMPILED)
+    assert report.compiled_filled(document, records) == document, "python -m bench.gpu.report"
+    names = re.findall(r"<!-- bench:(\w+) -->", document)
+    assert sorted(names) == sorted(COMPILED_TABLES)
+    with pytest.raises(KeyError, match="no table is called 'unknown'"):
+        report.compiled_filled("<!-- bench:unknown -->\n<!-- /bench -->\n", records)
+
+
+ABOUT = {"machine": {"date": "2026-01-02", "device": "GPU"}}
+GOAL = {"what": "of it", "limit": 0.75, "least": True, "value": 0.5, "met": False}
+COMPILED_RECORDS = {
+    "models": [
+        {"case": "perceptron, run_slots", "us": 10.0, "p99_us": 12.0},
+        {"case": "perceptron, torch, graph", "us": 40.0, "p99_us": 50.0},
+        {"case": "encoder", "us": 100.0, "first_run_s": 0.5},
+        {"case": "encoder: torch eager", "us": 300.0, "first_run_s": 2.0},
+        {"case": "encoder: torch default", "us": 200.0, "first_run_s": 2.0},
+    ],
+    "operators": [
+        {"read_gb_per_s": 4000.0},
+        {"case": "a", "us": 2.0, "tflops": 1.0, "share_of_read": 0.5, "torch_us": 4.0},
+        {"case": "b", "us": 2.0, "tflops": 1.0, "share_of_copy": 0.25},
+        {"case": "c", "failed": "it"},
+    ],
+    "decode": [
+        {"case": "fastgraph", "us": 700.0, "share_of_read": 0.5, "error": 1e-3, "nodes": 148}
+    ],
+    "pipeline": [
+        {
+            "case": "all",
+            **{f"{part} us": 1.0 for part in ("host staging", "copy in", "copy out", "compute")},
+            "loop us": 3.0,
+            "pipelined us": 1.5,
+            "of_slowest": 0.67,
+            "over_loop": 2.0,
+            "at_once": 1.3,
+        }
+    ],
+    "extent": [
+        {"dtype": "float16", "rows": 128, "extent_us": 50.0},
+        {"dtype": "float16", "rows": 1, "extent_us": 11.0, "compiled_us": 10.0},
+    ],
+    "experts": [{"resident": "none", "us": 9.0, "hit_rate": 0.5, "bus_bytes": 2e6}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        ("models", ["| perceptron, run_slots | 10.00 |  | 40.00 | 0.25 |",
+                    "| encoder | 100 | 0.50 | 200 | 0.50 |"]),
+        ("operators", ["| a | 2.00 | 1.0 | 50.0 % of a read | 4.00 | 0.50 |",
+                       "| b | 2.00 | 1.0 | 25.0 % of a copy |  |  |", "| c | failed |"]),
+        ("decode", ["| fastgraph | 700 | 50.0 % | 148 | 1.0e-03 |"]),
+        ("pipeline", ["| all | 1.00 | 1.00 | 1.00 | 1.00 | 3.00 | 1.50 | 0.67 | 2.00 | 1.30 |"]),
+        ("extent", ["| float16 | 128 | 50.00 |  |  |", "| float16 | 1 | 11.00 | 10.00 | 1.10 |",
+                    "of 9 nodes: 5.00 µs a new one, 2.00 µs one"]),
+        ("experts", ["| none | 9.00 | 50.0 % | 2.0 |"]),
+    ],
+)  # fmt: skip
+def test_compiled_tables(kind, rows):
+    record = {**ABOUT, "lines": COMPILED_RECORDS[kind], "goals": [GOAL], "file": "x.json"}
+    record["setting"] = {"nodes": 9, "new_us": 5.0, "again_us": 2.0}
+    before = f"<!-- bench:{kind} -->\nold\n<!-- /bench -->\n"
+    after = report.compiled_filled(before, {kind: record})
+    for row in (*rows, "NOT reached: of it 0.5 (≥ 0.75)", "2026-01-02, GPU, `bench/results/gpu"):
+        assert row in after
+    assert report.compiled_filled(after, {kind: record}) == after
+    assert "not measured" in report.compiled_filled(before, {}).lower()

@@ -145,6 +145,21 @@ def scatters() -> list[Case]:
     return found
 
 
+def scatter_pairs() -> list[Case]:
+    found = []
+    for reduction, rows, width, count in (
+        ("none", 10, 4, 1),
+        ("none", 500, 3, 40),
+        ("add", 9, 5, 20),
+    ):
+        indices = RNG.integers(-rows, rows, count)
+        shapes = ((rows, width), (count, width), (rows, width), (count, width))
+        x, updates, other, more = (numbers(*shape) for shape in shapes)
+        build = node("scatter_pair", reduction=reduction)
+        found.append(Case(f"pair {reduction} {rows}", build, (x, indices, updates, other, more)))
+    return found
+
+
 def groups() -> list[Case]:
     found = []
     build = node("grouped_matmul", layer=0)
@@ -166,7 +181,7 @@ def groups() -> list[Case]:
     ]
 
 
-FAMILIES = (scans, choices, rotations, scatters, groups)
+FAMILIES = (scans, choices, rotations, scatters, scatter_pairs, groups)
 CASES = [case for build in FAMILIES for case in build()]
 
 

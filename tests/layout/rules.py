@@ -31,7 +31,7 @@ ROOMS = (
         *("cuda_cells", "cuda_values", "cuda_capture", "cuda_bound", "cuda_graph", "cuda_eager"),
     ),
     (
-        *("feeds", "runner", "host_runner", "cuda_resident", "cuda_runner"),
+        *("feeds", "runner", "host_runner", "cuda_resident", "cuda_finish", "cuda_runner"),
         *("staging", "dispatch", "raw", "step", "shelf", "lanes"),
     ),
 )

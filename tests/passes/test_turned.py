@@ -21,8 +21,9 @@ def product(rows, k, n, dtype="float32", weight="param"):
 
 def turned(graph, pack=False):
     found = optimise(graph, pack=pack)
-    (node,) = [node for node in found.run_nodes if node.op == "fused_matmul"]
-    return [n.op for n in found.set_nodes] == ["transpose"] and node.attrs["transpose_b"]
+    (node,) = [node for node in found.run_nodes if node.op in ("fused_matmul", "row_product")]
+    along = node.op == "row_product" or node.attrs["transpose_b"]
+    return [n.op for n in found.set_nodes] == ["transpose"] and along
 
 
 @pytest.mark.parametrize("rows", [1, 16])

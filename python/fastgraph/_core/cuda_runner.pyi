@@ -1,6 +1,7 @@
 from typing import Any, Literal
 
 from fastgraph._core.buffer import Block
+from fastgraph._core.cuda_finish import Finish
 from fastgraph._core.record import Record
 from fastgraph._core.runner import Runner
 from fastgraph._core.stream import CudaDevice, Stream
@@ -38,4 +39,5 @@ def cuda_runner(
     helpers: Any,
     policy: Literal["auto"] | bool = "auto",
     expect_long: bool = False,
+    finish: Finish | None = None,
 ) -> CudaRunner: ...

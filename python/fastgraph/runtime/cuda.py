@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgraph._core import buffer, cuda_reserve, cuda_work
 from fastgraph._core.buffer import Block, Buffer
+from fastgraph._core.cuda_finish import FINISH_BYTES, Finish
 from fastgraph._core.cuda_runner import CudaRunner, cuda_runner
 from fastgraph._core.reserve import Reservation
 from fastgraph._core.runner import Runner
@@ -24,6 +25,7 @@ from fastgraph.ir.dims import Dim
 from fastgraph.ir.graph import Graph
 from fastgraph.lower.cuda import Target
 from fastgraph.lower.cuda.call import KernelCode
+from fastgraph.lower.cuda.finish import FINISH, finished
 from fastgraph.lower.cuda.order import launch_ns
 from fastgraph.lower.cuda.recorder import CudaRecorder
 from fastgraph.lower.cuda.seam import count_pieces, move_code, with_pointers
@@ -54,6 +56,8 @@ STAGING_ALIGNMENT = 64
 HANDLE_ALIGNMENT = 16
 # From this estimate on a wait lets other threads go on at once.
 LONG_NS = 200_000.0
+# Up to this estimate a run tells by itself that it is over: longer ones are not found by it.
+SHORT_NS = 50_000.0
 
 
 class CudaSide(Side):
@@ -146,6 +150,10 @@ class CudaSide(Side):
         """Let other libraries' streams wait for a run that was enqueued on their arrays."""
         inputs, out = given
         settle((*inputs.values(), *out), stream)
+
+
+def _expected_ns(program: Program) -> float:
+    return sum(launch_ns(meta) for meta in program.meta)
 
 
 class CudaCode(Code):
@@ -332,6 +340,7 @@ class CudaCode(Code):
             staged = gpu.allocate_host(sum(map(_aligned, sizes)))
             home = gpu.allocate_host(program.outputs_nbytes)
             fault = gpu.allocate_host(FAULT_BYTES)
+            finish = self._finish(program)
         except OutOfMemoryError as error:
             raise named(error, "pinned memory for inputs and outputs of", title) from None
         blocks: list[tuple[Block, int] | None] = [None] * len(memories)
@@ -361,8 +370,18 @@ class CudaCode(Code):
             not params.unset,
             gpu.helpers,
             self.side.release_gil,
-            sum(launch_ns(meta) for meta in program.meta) >= LONG_NS,
+            _expected_ns(program) >= LONG_NS,
+            finish,
         )
+
+    def _finish(self, program: Program) -> Finish | None:
+        """Return how a short run of `program` says that it is over."""
+        gpu, programmatic = self.side.gpu, self.target.capability >= (9, 0)
+        if not programmatic or self.side.release_gil is True or _expected_ns(program) > SHORT_NS:
+            return None
+        function = load_all(gpu.loader, {FINISH: 0})[FINISH]
+        block = gpu.allocate_host(FINISH_BYTES)
+        return Finish(lambda record: finished(record, function, FINISH_BYTES), block)
 
     def part(self, model: CompiledGraph, title: str) -> Part:
         """Return the nodes of a model for another graph, which gives scalars by address."""

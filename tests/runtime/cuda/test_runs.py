@@ -59,8 +59,8 @@ def affine():
     return graph
 
 
-def affine_ready():
-    model = compiled(affine())
+def affine_ready(**options):
+    model = compiled(affine(), **options)
     w = np.arange(12, dtype="f4").reshape(4, 3)
     model.set_param("w", w)
     x = np.arange(8, dtype="f4").reshape(2, 4)
@@ -502,7 +502,8 @@ def test_memory_that_runs_out_anywhere_leaves_nothing():
 
 @pytest.mark.fake
 def test_a_failing_call_of_a_run_leaves_the_model_usable(ctx):
-    model, x, wanted = affine_ready()
+    # A run that does not say itself when it is over is waited for by an event.
+    model, x, wanted = affine_ready(release_gil=True)
     model.run({"x": x})
     on_device = ctx.to_device(x + 1)
     for name in ("cuGraphLaunch", "cuGraphExecNodeSetParams", "cuEventRecord"):
@@ -516,6 +517,77 @@ def test_a_failing_call_of_a_run_leaves_the_model_usable(ctx):
         found = model.run({"x": on_device}, s=5.0)[0]
         np.testing.assert_allclose(found, wanted(x + 1, 5.0), rtol=1e-5)
         np.testing.assert_allclose(model.run({"x": x})[0], wanted(x), rtol=1e-5)
+
+
+# What waits for a run by way of the driver.
+WAITS = ("cuEventRecord", "cuEventQuery", "cuStreamQuery", "cuStreamSynchronize")
+
+
+def waited(call):
+    """The calls of the driver that wait, during `call`."""
+    FAKE.forget_calls()
+    call()
+    return {name for name in WAITS if FAKE.calls(name)}
+
+
+def says_itself(model, x):
+    """Whether a run is ever over without a question to the driver."""
+    return any(not waited(lambda: model.run_slots([x])) for _ in range(500))
+
+
+@pytest.mark.fake
+def test_a_short_run_says_itself_that_it_is_over(ctx):
+    model, x, wanted = affine_ready()
+    assert says_itself(model, x)
+    for i in range(50):
+        model.run_slots([x + i])
+        np.testing.assert_allclose(model.output_view(0), wanted(x + i), rtol=1e-5)
+    assert says_itself(model.clone(), x)
+    for nodes in (model.graph.nodes, model.profile({"x": x}, 1).nodes):
+        assert "finish" not in [node.name for node in nodes]
+    # A run that nobody has waited for may leave the number of an earlier one.
+    step = model.bind({"x": ctx.to_device(x)}, stream=ctx.stream)
+    for _ in range(20):
+        with FAKE.held():
+            step()
+        model.run_slots([x + 7])
+        np.testing.assert_allclose(model.output_view(0), wanted(x + 7), rtol=1e-5)
+    assert says_itself(model, x)
+
+
+@pytest.mark.fake
+def test_a_run_that_does_not_say_so_in_time_is_waited_for():
+    model, x, wanted = affine_ready()
+    model.run({"x": x})
+    seen = set()
+    with FAKE.held():
+        thread = threading.Thread(target=lambda: seen.update(waited(lambda: model.run_slots([x]))))
+        thread.start()
+        FAKE.wait_for_polls(1)
+    thread.join()
+    assert {"cuEventRecord", "cuEventQuery"} <= seen
+    np.testing.assert_allclose(model.output_view(0), wanted(x), rtol=1e-5)
+
+
+@pytest.mark.fake
+def test_an_error_of_the_driver_is_told_where_the_word_does_not_come():
+    model, x, wanted = affine_ready()
+    model.run({"x": x})
+    FAKE.fail("cuEventRecord", 2)
+    try:
+        with FAKE.held(), pytest.raises(fg.OutOfMemoryError):
+            model.run_slots([x])
+    finally:
+        FAKE.reset()
+    model.run_slots([x + 1])
+    np.testing.assert_allclose(model.output_view(0), wanted(x + 1), rtol=1e-5)
+
+
+@pytest.mark.fake
+def test_what_lets_other_threads_go_on_is_waited_for():
+    model, x, _ = affine_ready(release_gil=True)
+    for _ in range(20):
+        assert "cuEventQuery" in waited(lambda: model.run_slots([x]))
 
 
 @pytest.mark.fake

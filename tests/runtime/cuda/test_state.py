@@ -176,6 +176,28 @@ def test_outputs_over_handles_on_the_device(ctx):
     assert held.numpy().tobytes() == h0.tobytes()
 
 
+def test_an_output_that_is_put_into_its_own_handle_stays_there(ctx):
+    model = fed(compiled(accumulate((4,))), np.zeros(4, "f4"))
+    held, delta = ctx.to_device(np.zeros(4, "f4")), ctx.to_device(ONES)
+    model.bind_handle("acc", held)
+    step = model.bind({"delta": delta}, {"next": held}, stream=ctx.stream)
+    step()
+    if FAKE is not None:
+        assert enqueued(step) == (ONE_LAUNCH, 0)
+    else:
+        step()
+    ctx.synchronize()
+    assert held.numpy().tolist() == [2] * 4
+    assert model.run({"delta": delta})[0].tolist() == [3] * 4
+    model.run({"delta": delta}, out=[held])
+    assert held.numpy().tolist() == [4] * 4
+    other = ctx.to_device(np.full(4, 9, "f4"))
+    model.bind_handle("acc", other)
+    step()  # what it was bound to is no handle now, and gets the output as any memory does
+    ctx.synchronize()
+    assert held.numpy().tolist() == other.numpy().tolist() == [10] * 4
+
+
 def test_runs_on_a_stream_feed_in_order(ctx):
     model = fed(compiled(accumulate((4,))), np.zeros(4, "f4"))
     delta, out = ctx.to_device(ONES), ctx.create_buffer((4,), "f4")

@@ -6,6 +6,7 @@ Their references make the oracle good for graphs before and after any pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,6 +175,54 @@ def fused_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]
         return [convert(found if residual is None else found + residual, dtype)]
 
 
+def infer_row_product(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Check the norm of the row, both weights, which lie as [N, K], and the epilogue."""
+    dtype = check_numbers("row_product", inputs)
+    k, n = attrs["k"], attrs["n"]
+    shape = inputs[0][0]
+    if not shape or shape[-1] != k or prod(shape) != k:
+        raise GraphError(f"row_product: {shape} is no single row of {k}")
+    full = (*shape[:-1], n)
+    wanted = {"w": (n, k), "gate": (n, k), "scale": (k,), "bias": (n,), "residual": full}
+    for name, one in wanted.items():
+        if attrs[name] is not None and inputs[attrs[name]][0] != one:
+            found = inputs[attrs[name]][0]
+            raise GraphError(f"row_product: {name} must have shape {one}, found {found}")
+    for name in ("gate_activation", "activation"):
+        if attrs[name] is not None and attrs[name] not in ACTIVATIONS:
+            raise GraphError(f"row_product: there is no activation {attrs[name]!r}")
+    return [(full, dtype)]
+
+
+def row_product_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """The same as its parts, rounded once."""
+    dtype = arrays[0].dtype
+    given = {name: attrs[name] for name in ("w", "gate", "scale", "bias", "residual")}
+    parts = {name: widened(arrays[i]) for name, i in given.items() if i is not None}
+    x = widened(arrays[0])
+    with np.errstate(all="ignore"):
+        wide = x.astype(FLOAT64)
+        if attrs["eps"] is not None:
+            wide = wide / np.sqrt(np.mean(wide * wide) + attrs["eps"])
+        if "scale" in parts:
+            wide = wide * parts["scale"]
+        found = np.asarray(wide @ parts["w"].astype(FLOAT64).T).astype(x.dtype)
+        if "gate" in parts:
+            gate = np.asarray(wide @ parts["gate"].astype(FLOAT64).T).astype(x.dtype)
+            op, one = ACTIVATIONS[attrs["gate_activation"]]
+            found = found * OPS[op].reference([gate], one)[0]
+        if "bias" in parts:
+            found = found + parts["bias"]
+        residual = parts.get("residual")
+        if residual is not None and attrs["residual_first"]:
+            found, residual = found + residual, None
+        if attrs["activation"] is not None:
+            op, one = ACTIVATIONS[attrs["activation"]]
+            (found,) = OPS[op].reference([found], one)
+        return [convert(found if residual is None else found + residual, dtype)]
+
+
 register("region", "lowered", infer_region, region_reference)
 register("pack_weight", "lowered", infer_pack, pack_reference)
 register("fused_matmul", "lowered", infer_fused_matmul, fused_matmul_reference)
+register("row_product", "lowered", infer_row_product, row_product_reference)

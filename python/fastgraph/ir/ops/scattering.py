@@ -89,7 +89,27 @@ def scatter_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
         return [rounded(wide, x.dtype)]
 
 
+def infer_scatter_pair(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Take what two scatters with the same numbers take: x, numbers, updates, x and updates."""
+    first, second = (infer_scatter(part, attrs) for part in both_of(inputs))
+    if first != second:
+        raise GraphError(f"scatter_pair: {first[0]} and {second[0]} differ")
+    return first + second
+
+
+def scatter_pair_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """One after the other."""
+    return [out for part in both_of(arrays) for out in scatter_reference(part, attrs)]
+
+
+def both_of(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The operands of each of two scatters."""
+    x, indices, updates, other, more = operands
+    return [x, indices, updates], [other, indices, more]
+
+
 register("scatter", "movement", infer_scatter, scatter_reference)
+register("scatter_pair", "lowered", infer_scatter_pair, scatter_pair_reference)
 
 
 def as_indices(op: str, value: Value) -> Value:

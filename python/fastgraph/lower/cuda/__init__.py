@@ -14,6 +14,7 @@ from fastgraph.lower.cuda import (
     recurrence,
     reduction,
     rotary,
+    rows,
     windows,
 )
 from fastgraph.lower.cuda.registry import LOWERINGS, Target
@@ -32,5 +33,6 @@ __all__ = [
     "recurrence",
     "reduction",
     "rotary",
+    "rows",
     "windows",
 ]

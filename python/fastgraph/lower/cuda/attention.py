@@ -26,6 +26,7 @@ from fastgraph.lower.cuda.tiles import (
     FEW_STEPS,
     FEW_WARPS,
     FLASH,
+    MOST_SPLITS,
     PLAIN_SUMS,
     PLAIN_TILES,
     WARP_GROUPS,
@@ -265,7 +266,7 @@ def few(node: Node, rows: int, target: Target) -> Kernel:
         warps //= 2
     template = [ctype(node.outputs[0].dtype), d, v, warps, keys, copied_bytes(node, target)]
     blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
-    splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, target)
+    splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, warps * keys, target)
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "flash.cuh", "attention_mma"),
         f"attention_few<{', '.join(map(str, template))}",
@@ -310,7 +311,7 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
     r, keys = tile
     splits, split_keys = 1, NO_BOUND
     if rows <= r:
-        splits, split_keys = cut(sizes, heads, 4 * keys, target)
+        splits, split_keys = cut(sizes, heads, 4 * keys, 2 * keys, target)
     least = node.outputs[0].dtype.itemsize
     copied = copied_bytes(node, target)
     template = [dtype, d, v, r, keys, copied if copied == WIDEST else least]
@@ -325,13 +326,15 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
     )
 
 
-def cut(sizes: AttentionSizes, blocks: int, least: int, target: Target) -> tuple[int, int]:
-    """Parts of the keys, none shorter than `least`, and how long each is."""
+def cut(
+    sizes: AttentionSizes, blocks: int, least: int, step: int, target: Target
+) -> tuple[int, int]:
+    """Parts of the keys, none shorter than `least`, and how long each is: so many `step`."""
     wanted, keys = -(-FEW_BLOCKS * target.multiprocessors // int(blocks)), int(sizes.keys)
-    splits = max(1, min(wanted, keys // least))
+    splits = max(1, min(wanted, keys // least, MOST_SPLITS))
     if splits == 1:
         return 1, NO_BOUND
-    part = up(-(-keys // splits), least // 2)
+    part = up(-(-keys // splits), step)
     return -(-keys // part), part
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 
 from fastgraph._core.sizes import most
@@ -54,11 +55,11 @@ def lower_take(node: Node, target: Target) -> list[CudaCall | Alias]:
     return [call(code, (out,), (read, indices), blocks, threads, arguments)]
 
 
-@lowers("scatter")
+@lowers("scatter", "scatter_pair")
 def lower_scatter(node: Node, target: Target) -> list[CudaCall | Alias]:
-    """Lower scatter: a block owns a range of rows, so that equal numbers act in order."""
-    (x, indices, updates), (out,) = node.inputs, node.outputs
-    if out.size == 0 and indices.size == 0:
+    """Lower scatters: a block owns a range of rows, so that equal numbers act in order."""
+    x, indices = node.inputs[:2]
+    if x.size == 0 and indices.size == 0:
         return []
     (rows, width), count, reduction = x.shape, indices.size, node.attrs["reduction"]
     # What only moves has no type of its own.
@@ -70,11 +71,17 @@ def lower_scatter(node: Node, target: Target) -> list[CudaCall | Alias]:
     held = max(1, min(HELD // chunk, ceil(max(int(rows), 1) / wanted)))
     sizes = (rows, width, count)
     entry = (
-        f"scatter<{name}, {JOINS[reduction]}, {THREADS}, {', '.join(map(constant, sizes))}, "
+        f"{node.op}<{name}, {JOINS[reduction]}, {THREADS}, {', '.join(map(constant, sizes))}, "
         f"{held}, {chunk}>"
     )
     blocks = most(1, ceil(rows / held)) * across
-    ins = (x, indices, updates)
-    arguments = [*pointers((out,), ins), ("fault",), ("node",), *map(i64, sizes)]
+    arguments = [
+        *pointers(node.outputs, node.inputs),
+        ("fault",),
+        ("node",),
+        *map(i64, sizes),
+    ]
     code = KernelCode(source("elementwise.cuh", "scatter"), entry, "scatter")
-    return [call(code, (out,), ins, blocks, THREADS, arguments, inplace=((0, 0),))]
+    pairs = ((0, 0), (1, 3))[: len(node.outputs)]
+    found = call(code, node.outputs, node.inputs, blocks, THREADS, arguments, inplace=pairs)
+    return [replace(found, grid=(blocks, len(pairs), 1))]

@@ -21,8 +21,10 @@ __all__ = [
     "LIBRARY",
     "MAX_ROWS",
     "MMA",
+    "MOST_SPLITS",
     "PLAIN_SUMS",
     "PLAIN_TILES",
+    "ROW",
     "ROWS",
     "SIMT",
     "TF32",
@@ -33,12 +35,14 @@ __all__ = [
     "GroupTile",
     "LibraryRate",
     "MmaTile",
+    "RowTile",
     "RowsChoice",
     "RowsTile",
     "Shape",
     "SimtTile",
     "WgmmaTile",
     "choose",
+    "choose_row",
     "choose_rows",
     "enough",
     "expected_ns",
@@ -256,7 +260,9 @@ SIMT = (
 class RowsTile(NamedTuple):
     """A reader of matmul_rows.cu: columns of a block, K of a warp's step, rows of x, warps.
 
-    `steps` of a warp are under way at a time: with fewer of them in all, fewer warps do.
+    `steps` of a warp are under way at a time: with fewer of them in all, fewer warps do. Where
+    there are more blocks than multiprocessors each has at most `beside` warps, so that those of the
+    next product have room meanwhile.
     """
 
     reader: str
@@ -265,12 +271,13 @@ class RowsTile(NamedTuple):
     rows: tuple[int, ...]
     max_warps: int
     steps: int
+    beside: int = 8
 
 
 ROWS = {
-    ("half", True): RowsTile("HalfAlong", 16, 32, (8, 16), 16, 8),
-    ("half", False): RowsTile("HalfAcross", 64, 16, (8, 16), 8, 4),
-    ("half, narrow", False): RowsTile("HalfNarrow", 32, 16, (8, 16), 16, 8),
+    ("half", True): RowsTile("HalfAlong", 16, 32, (8, 16), 16, 8, 4),
+    ("half", False): RowsTile("HalfAcross", 64, 16, (8, 16), 8, 4, 4),
+    ("half, narrow", False): RowsTile("HalfNarrow", 32, 16, (8, 16), 16, 8, 4),
     ("float", True): RowsTile("FloatAlong", 8, 128, (1, 4), 16, 2),
     ("float, many", True): RowsTile("FloatAlong", 4, 128, (8, 16), 8, 4),
     ("float", False): RowsTile("FloatAcross", 128, 4, (1, 4, 8, 16), 8, 4),
@@ -281,6 +288,31 @@ MAX_ROWS = FEW_ROWS
 # Blocks of 8 warps that a multiprocessor should have, and the most parts of K.
 ROWS_BLOCKS = 2
 ROWS_SPLITS = 32
+
+
+class RowTile(NamedTuple):
+    """How matmul_row.cu does a single row: see there for what the words mean."""
+
+    columns: int
+    slots: int
+    warps: int
+    along: int
+    ahead: int
+    late: bool
+
+    @property
+    def block(self) -> int:
+        """Rows of w that a block reads."""
+        return self.columns * self.warps // self.along
+
+
+ROW = RowTile(4, 2, 2, 2, 0, False)
+"""At most so many columns, and warps; columns by slots are loads under way.
+
+So few that kernels of the next products have room beside, and weights under way when it is their
+turn: blocks with twice the warps, or twice the loads, were measured at 0.75 to 0.9 of what this one
+reads (H200, 16 products of 4096 by 4096 in a chain).
+"""
 
 
 class FlashTile(NamedTuple):
@@ -352,11 +384,13 @@ WARP_GROUPS = {
 
 # attention_few: warps of a block, and keys of a step by the longest head.
 FEW_ROWS = 16
-FEW_WARPS = 4
+FEW_WARPS = 8
 FEW_KEYS = {64: 32, 128: 32, 256: 16}
 # Blocks for each multiprocessor, and steps of a warp, below which keys are not cut further.
 FEW_BLOCKS = 2
-FEW_STEPS = 2
+FEW_STEPS = 1
+# As in sources/attention.cuh.
+MOST_SPLITS = 512
 
 # attention_simt: rows and keys of a block, best first; sums that a thread can hold, in words.
 PLAIN_TILES = ((64, 64), (64, 32), (32, 32), (16, 32), (16, 16))
@@ -388,13 +422,26 @@ def choose_rows(tile: RowsTile, shape: Shape, multiprocessors: int) -> RowsChoic
         splits = max(1, min(wanted, ROWS_SPLITS, steps // (4 * tile.steps)))
     part = -(-steps // splits)
     splits = -(-steps // part)
-    warps = 1
+    warps, most = 1, min(8, tile.max_warps)
+    if blocks * splits > multiprocessors:
+        most = min(most, tile.beside)
     # More warps while each still has what it can keep under way.
-    while warps < min(8, tile.max_warps) and part >= warps * 2 * tile.steps:
+    while warps < most and part >= warps * 2 * tile.steps:
         warps *= 2
     if blocks * splits <= multiprocessors and warps == 8 < tile.max_warps:
         warps = 16 if part >= 16 * tile.steps and rows <= 8 else 8
     return RowsChoice(rows, warps, part * tile.step, splits)
+
+
+def choose_row(itemsize: int, n: int, k: int, gated: bool, multiprocessors: int) -> RowTile:
+    """Choose so few columns of a block that all multiprocessors have one."""
+    tile, rows = ROW, n * (1 + gated)
+    steps = -(-k * itemsize // 512)
+    while tile.along > 1 and tile.along >= 2 * steps:
+        tile = tile._replace(along=tile.along // 2, warps=tile.warps // 2)
+    while tile.columns > 2 and not enough(-(-rows // tile.block), multiprocessors):
+        tile = tile._replace(columns=tile.columns // 2, slots=tile.slots * 2)
+    return tile
 
 
 class Choice(NamedTuple):

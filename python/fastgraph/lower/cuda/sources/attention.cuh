@@ -22,6 +22,9 @@ struct Attention {
 // scores.
 enum { MASK_NONE, MASK_BOOL, MASK_ADDED, MASK_PLAIN };
 
+// Parts of the keys, at most; the lowering has the same number.
+constexpr int MOST_SPLITS = 512;
+
 // Where a block is: batch and head of k, first row of its tile, and its part of the keys.
 struct Place {
   i32 batch, key_head, row0, split;
@@ -101,24 +104,30 @@ template <class T>
 __global__ void __launch_bounds__(128)
     attention_combine(T *o, const compute_t<T> *partial, i32 batches, Attention a) {
   typedef compute_t<T> A;
+  __shared__ A factors[MOST_SPLITS], most_of[4], weight_of[4];
   fg_trigger();
   fg_wait();
   const i64 rows = (i64)batches * a.heads * a.queries, row = blockIdx.x;
   const A *exponents = partial + a.splits * rows * a.value_length;
   const A *weights = exponents + a.splits * rows;
   A most = -(A)FG_INFINITY;
-  for (int s = 0; s < a.splits; s++) most = fmax(most, exponents[s * rows + row]);
+  for (int s = threadIdx.x; s < a.splits; s += 128) most = fmax(most, exponents[s * rows + row]);
+  most = block_reduce<128>(most, LargerOf(), most_of);
   if (most == -(A)FG_INFINITY) most = 0;
   A weight = 0;
-  for (int s = 0; s < a.splits; s++)
-    weight += weights[s * rows + row] * exp2_of(exponents[s * rows + row] - most);
+  for (int s = threadIdx.x; s < a.splits; s += 128) {
+    factors[s] = exp2_of(exponents[s * rows + row] - most);
+    weight += weights[s * rows + row] * factors[s];
+  }
+  // Its barrier is that of the factors, too.
+  weight = block_reduce<128>(weight, Add(), weight_of);
   const i64 query = row % a.queries, head = row / a.queries % a.heads;
   T *to = o + row / a.queries / a.heads * a.o.batch + head * a.o.head + query * a.o.position;
   for (int i = threadIdx.x; i < a.value_length; i += 128) {
     A sum = 0;
+#pragma unroll 8
     for (int s = 0; s < a.splits; s++)
-      sum += partial[(s * rows + row) * a.value_length + i] *
-             exp2_of(exponents[s * rows + row] - most);
+      sum += partial[(s * rows + row) * a.value_length + i] * factors[s];
     to[i] = narrow<T>(weight == (A)0 ? (A)0 : sum / weight);
   }
 }

@@ -235,6 +235,14 @@ __global__ void __launch_bounds__(WARPS * 32)
   };
 
   fg_trigger();
+  // Most of the keys and values were there before this run.
+  const int near_end = min(range.end, range.begin + 2 * WARPS * KEYS);
+  for (int key = range.begin + (int)threadIdx.x; key < near_end; key += WARPS * 32) {
+#pragma unroll
+    for (int e = 0; e < D; e += 64) bring_near(k + key * a.k.position + e, e < a.length);
+#pragma unroll
+    for (int e = 0; e < V; e += 64) bring_near(v + key * a.v.position + e, e < a.value_length);
+  }
   fg_wait();
   copy_queries<WARPS * 32, ROWS, D, BYTES>(tile_q, q, a, p, p.row0, rows, threadIdx.x);
   copy(begin, 0);

@@ -291,6 +291,13 @@ FG_DEVICE void store(T *p, const Vec<T, N> &x) {
   store<N>(p, x);
 }
 
+// Lets the second-level cache bring in the line at `p`: a hint, which may come before fg_wait().
+FG_DEVICE void bring_near(const void *p, bool inside) {
+#ifndef FG_HOST
+  if (inside) asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // Combining values -------------------------------------------------------------------------------
 
 struct Add {

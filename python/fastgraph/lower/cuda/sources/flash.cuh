@@ -38,6 +38,18 @@ struct Rows {
   FG_DEVICE bool weigh(const Attention &a, const void *mask, int key0, f32 (&s)[KEYS / 8][4],
                        f32 (&rescale)[2]) {
     const int key1 = key0 + (int)threadIdx.x % 4 * 2;
+    // Of a small tile all of the mask is fetched before any of it is looked at.
+    constexpr bool AT_ONCE = MASK == MASK_BOOL && KEYS <= 32;
+    bool hidden[2][AT_ONCE ? KEYS / 4 : 1];
+    if constexpr (AT_ONCE) {
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < KEYS / 4; j++) {
+          const int key = min(key1 + j / 2 * 8 + j % 2, a.keys - 1);
+          hidden[h][j] = ((const u8 *)mask)[mask_at[h] + key * a.mask[3]] == 0;
+        }
+    }
     const f32 factor = PLAIN ? (f32)a.scale * Log2E<f32>::value : 1.0f;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -50,7 +62,10 @@ struct Rows {
         for (int q = 0; q < 2; q++) {
           f32 &one = s[j][2 * h + q];
           const int at = j * 8 + q;
-          if constexpr (!PLAIN)
+          if constexpr (AT_ONCE) {
+            one = scored<T, MASK_NONE, CAP>(one, a, mask, 0, query[h], key1 + at);
+            if (hidden[h][2 * j + q]) one = -FG_INFINITY;
+          } else if constexpr (!PLAIN)
             one = scored<T, MASK, CAP>(one, a, mask, mask_at[h], query[h], key1 + at);
           else if constexpr (!WHOLE)
             if (at < first || at >= end) one = -FG_INFINITY;

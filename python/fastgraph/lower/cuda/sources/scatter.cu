@@ -34,11 +34,10 @@ struct JoinMinimum {
 // A block owns RANGE of ROWS rows and CHUNK of WIDTH columns: it holds them in shared memory, goes
 // through all COUNT numbers in order, THREADS at once, and joins what is meant for it. So equal
 // numbers act in their order, and nothing else depends on one. A number out of range is skipped.
+// What is put to rows where x lies is written there at once: no other row is read or written.
 template <class T, class Join, int THREADS, i64 ROWS, i64 WIDTH, i64 COUNT, int RANGE, int CHUNK>
-__global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64 *indices,
-                                                   const T *updates, u64 *fault, u64 node,
-                                                   i64 given_rows, i64 given_width,
-                                                   i64 given_count) {
+FG_DEVICE void scatter_rows(T *out, const T *x, const i64 *indices, const T *updates, u64 *fault,
+                            u64 node, i64 given_rows, i64 given_width, i64 given_count) {
   typedef compute_t<T> C;
   const i64 all_rows = known<ROWS>(given_rows), width = known<WIDTH>(given_width);
   const i64 count = known<COUNT>(given_count);
@@ -50,10 +49,12 @@ __global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64
   const int range = (int)min((i64)RANGE, all_rows - first_row),
             chunk = (int)min((i64)CHUNK, width - first);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool there = Same<Join, Put>::value && out == x;
   fg_wait();
-  for (int e = threadIdx.x; e < range * chunk; e += THREADS)
-    held[e / chunk * CHUNK + e % chunk] =
-        widen(x[(first_row + e / chunk) * width + first + e % chunk]);
+  if (!there)
+    for (int e = threadIdx.x; e < range * chunk; e += THREADS)
+      held[e / chunk * CHUNK + e % chunk] =
+          widen(x[(first_row + e / chunk) * width + first + e % chunk]);
   __syncthreads();
   for (i64 base = 0; base < count; base += THREADS) {
     const i64 i = base + threadIdx.x;
@@ -84,13 +85,41 @@ __global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64
       const i64 update = (base + (rows[n] >> 20)) * width + first;
       const int to = (rows[n] & 0xfffff) * CHUNK;
       // A column is always done by the same thread.
+      if (there) {
+        T *put = out + (first_row + (rows[n] & 0xfffff)) * width + first;
+        for (int c = threadIdx.x; c < chunk; c += THREADS) put[c] = updates[update + c];
+        continue;
+      }
       for (int c = threadIdx.x; c < chunk; c += THREADS)
         held[to + c] = Join()(held[to + c], widen(updates[update + c]));
     }
     // The next turn writes both lists.
     __syncthreads();
   }
+  if (there) return;
   for (int e = threadIdx.x; e < range * chunk; e += THREADS)
     out[(first_row + e / chunk) * width + first + e % chunk] =
         narrow<T>(held[e / chunk * CHUNK + e % chunk]);
+}
+
+template <class T, class Join, int THREADS, i64 ROWS, i64 WIDTH, i64 COUNT, int RANGE, int CHUNK>
+__global__ __launch_bounds__(THREADS) void scatter(T *out, const T *x, const i64 *indices,
+                                                   const T *updates, u64 *fault, u64 node,
+                                                   i64 given_rows, i64 given_width,
+                                                   i64 given_count) {
+  scatter_rows<T, Join, THREADS, ROWS, WIDTH, COUNT, RANGE, CHUNK>(
+      out, x, indices, updates, fault, node, given_rows, given_width, given_count);
+}
+
+// The same numbers for two arrays: a row of blocks each.
+template <class T, class Join, int THREADS, i64 ROWS, i64 WIDTH, i64 COUNT, int RANGE, int CHUNK>
+__global__ __launch_bounds__(THREADS) void scatter_pair(T *out, T *other_out, const T *x,
+                                                        const i64 *indices, const T *updates,
+                                                        const T *other_x, const T *other_updates,
+                                                        u64 *fault, u64 node, i64 given_rows,
+                                                        i64 given_width, i64 given_count) {
+  const bool other = blockIdx.y == 1;
+  scatter_rows<T, Join, THREADS, ROWS, WIDTH, COUNT, RANGE, CHUNK>(
+      other ? other_out : out, other ? other_x : x, indices, other ? other_updates : updates, fault,
+      node, given_rows, given_width, given_count);
 }
