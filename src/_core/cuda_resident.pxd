@@ -36,6 +36,9 @@ cdef int Residents_upload(Residents self, vector[cuda_port] &ins, list blocks, P
 # Enqueue those copies.
 cdef int Residents_send(Residents self, vector[cuda_port] &ins, CudaGraph graph,
                         Stream stream) except -1
+# Copy an output, or the parts of it that `part` gives, from memory of the host to a block.
+cdef int Residents_move(Residents self, const cuda_port *port, CudaGraph graph, Stream stream,
+                        object part, Block block, Py_ssize_t offset) except -1
 # Whether these bytes are a handle's, in which the run may write.
 cdef bint Residents_meet_handles(Residents self, uintptr_t at, Py_ssize_t nbytes) except -1
 # The same, or those of a resident input of the coming run.

@@ -75,6 +75,25 @@ cdef int Residents_send(Residents self, vector[cuda_port] &ins, CudaGraph graph,
     return 0
 
 
+cdef int Residents_move(Residents self, const cuda_port *port, CudaGraph graph, Stream stream,
+                        object part, Block block, Py_ssize_t offset) except -1:
+    cdef copy_spec spec
+    cdef uintptr_t context = self.device.context
+    memset(&spec, 0, sizeof(spec))
+    spec.src_is_host = True
+    spec.dst_is_host = block.memory is None or block.memory.host_visible
+    spec.src_context = spec.dst_context = context
+    for start, nbytes in [(0, port.nbytes)] if part is None else part():
+        spec.src = port.home + <uintptr_t> start
+        spec.dst = block.ptr + <uintptr_t> (offset + start)
+        spec.nbytes = nbytes
+        if nbytes:
+            copy_async(context, &spec, stream.handle)
+            Stream_mark(stream)
+            Bound_retire(graph, block)
+    return 0
+
+
 cdef bint Residents_meet_handles(Residents self, uintptr_t at, Py_ssize_t nbytes) except -1:
     cdef Block block
     cdef Py_ssize_t offset, size

@@ -9,7 +9,7 @@ address is an update of one node, and the same one as in the last run none.
 
 cimport cython
 from libc.stdint cimport uint64_t, uintptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
@@ -19,9 +19,8 @@ from fastgraph._core.cuda_finish cimport Finish, Finish_await, Finish_launched, 
 from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
 from fastgraph._core.cuda_resident cimport (
     Residents, Residents_connect, Residents_create, Residents_meet, Residents_meet_handles,
-    Residents_send, Residents_upload, cuda_port)
-from fastgraph._core.driver cimport (
-    copy_async, copy_spec, event_record, exec_upload, stream_query)
+    Residents_move, Residents_send, Residents_upload, cuda_port)
+from fastgraph._core.driver cimport event_record, exec_upload, stream_query
 from fastgraph._core.feeds cimport Feed, Feed_locate, computed_at
 from fastgraph._core.record cimport Record, RecordNode
 from fastgraph._core.runner cimport Runner
@@ -430,22 +429,8 @@ cdef int wait_for(CudaRunner self, Stream stream) except -1:
 
 cdef int copy_out(CudaRunner self, Py_ssize_t i, Block block, Py_ssize_t offset) except -1:
     """Copy an output to where kernels cannot write it as wide as they do."""
-    cdef copy_spec spec
-    cdef uintptr_t context = self.device.context
-    memset(&spec, 0, sizeof(spec))
-    spec.src_is_host = True
-    spec.dst_is_host = block.memory is None or block.memory.host_visible
-    spec.src_context = spec.dst_context = context
     part = self.parts[i] if self.parts else None
-    for start, nbytes in [(0, self.outs[i].nbytes)] if part is None else part():
-        spec.src = self.outs[i].home + <uintptr_t> start
-        spec.dst = block.ptr + <uintptr_t> (offset + start)
-        spec.nbytes = nbytes
-        if nbytes:
-            copy_async(context, &spec, self.on.handle)
-            Stream_mark(self.on)
-            Bound_retire(self.graph, block)
-    return 0
+    return Residents_move(self.residents, &self.outs[i], self.graph, self.on, part, block, offset)
 
 
 cdef list time_nodes(CudaRunner self):
