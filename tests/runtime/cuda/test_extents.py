@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastgraph as fg
-from fastgraph import ops
+from fastgraph import ops, passes
 from fastgraph._core import buffer, counters
 from fastgraph.device.cuda import batch
 from tests.runtime import models
@@ -81,6 +81,35 @@ def test_another_extent_is_an_update(monkeypatch, caplog):
     model.set_active_extent(None)
     assert model.executable is own
     check(model, UPPER)
+
+
+def test_what_is_joined_and_paired_follows(monkeypatch):
+    """Products of one operand, and rows put to two caches, are done together for all extents."""
+    monkeypatch.setattr(passes, "GPU_ROWS", 32)
+    graph = fg.Graph("joined")
+    n = fg.dim("rows", UPPER)
+    x, at = graph.input("x", (n, 16), "float16"), graph.input("at", (n, 1), "int64")
+    parts = [x @ graph.param(name, (16, 16), "float16") for name in "qkv"]
+    graph.output(parts[0], "q")
+    for name, part in zip("kv", parts[1:], strict=True):
+        cache = graph.input(f"old {name}", (64, 16), "float16")
+        graph.output(ops.scatter_nd(cache, at, part), f"new {name}")
+    model = compiled(graph)
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((16, 16)).astype("f2") for name in "qkv"}
+    model.set_params(weights)
+    x = rng.standard_normal((UPPER, 16)).astype("f2")
+    at = rng.permutation(64)[:UPPER].reshape(UPPER, 1)
+    caches = {f"old {name}": np.zeros((64, 16), "f2") for name in "kv"}
+    for rows in (UPPER, 3, 1, 20, 0):
+        model.set_active_extent((rows, UPPER), dim="rows")
+        q, *new = model.run({"x": x, "at": at, **caches})
+        wanted = {name: x[:rows].astype("f4") @ w.astype("f4") for name, w in weights.items()}
+        np.testing.assert_allclose(q, wanted["q"], rtol=1e-2, atol=2e-2)
+        for name, found in zip("kv", new, strict=True):
+            cache = np.zeros((64, 16), f4)
+            cache[at[:rows, 0]] = wanted[name]
+            np.testing.assert_allclose(found, cache, rtol=1e-2, atol=2e-2)
 
 
 def test_parameters_go_to_all_programs():
