@@ -76,6 +76,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail when there is no GPU, instead of testing cuda on a fake driver",
     )
+    parser.addoption(
+        "--no-bodies",
+        action="store_true",
+        help="skip a test as soon as it makes a graph with conditionals on cuda, whose bodies the "
+        "toolkit's checkers lose track of",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -154,6 +160,23 @@ def own_kernel_cache(
         assert helpers.set_condition.handle
         assert helpers.fill8.handle
         request.getfixturevalue("cuda_kernels")
+
+
+@pytest.fixture(autouse=True)
+def no_bodies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip what would have a conditional on cuda, where that is asked for."""
+    if CUDA_PROBLEM or not request.config.getoption("--no-bodies"):
+        return
+    graphs = importlib.import_module("fastgraph._core.cuda_graph")
+    flat_nodes = importlib.import_module("fastgraph._core.record").flat_nodes
+    instantiate = graphs.instantiate
+
+    def without(record: Any, *args: Any, **options: Any) -> Any:
+        if any(node.bodies for node in flat_nodes(record.nodes)):
+            pytest.skip("a graph with bodies")
+        return instantiate(record, *args, **options)
+
+    monkeypatch.setattr(graphs, "instantiate", without)
 
 
 @pytest.fixture(scope="session", autouse=True)
