@@ -163,9 +163,10 @@ def own_kernel_cache(
 
 
 @pytest.fixture(autouse=True)
-def no_bodies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_bodies(request: pytest.FixtureRequest) -> Iterator[None]:
     """Skip what would have a conditional on cuda, where that is asked for."""
     if CUDA_PROBLEM or not request.config.getoption("--no-bodies"):
+        yield
         return
     graphs = importlib.import_module("fastgraph._core.cuda_graph")
     flat_nodes = importlib.import_module("fastgraph._core.record").flat_nodes
@@ -176,7 +177,10 @@ def no_bodies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
             pytest.skip("a graph with bodies")
         return instantiate(record, *args, **options)
 
-    monkeypatch.setattr(graphs, "instantiate", without)
+    # Not by the fixture: that would outlive `no_leak` in every test, with all that tests patch.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "instantiate", without)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
