@@ -175,12 +175,9 @@ def describe(node: Node, target: Target) -> Product:
 
     extras = [node.inputs[attrs[name]] for name in ("bias", "residual") if attrs[name] is not None]
     activation = Activation[attrs["activation"] or "none"]
-    place = Residual.none
-    if attrs["residual"] is not None:
-        place = Residual.before if attrs["residual_first"] else Residual.after
+    place, alone = residual_of(node)
     has_bias = attrs["bias"] is not None
     residual_at = 2 + has_bias
-    alone = place and sum(v is node.inputs[attrs["residual"]] for v in node.inputs) == 1
     step = 4 * y.dtype.itemsize
     operands = [x, w]
     batch = list(zip(sizes, x_steps, w_steps, strict=True)) if matrices != 1 else []
@@ -205,6 +202,17 @@ def describe(node: Node, target: Target) -> Product:
         wide=n % 4 == 0 and step <= WIDEST and all(target.alignment(v) % step == 0 for v in extras),
         inplace=((0, residual_at),) if alone else (),
     )
+
+
+def residual_of(node: Node) -> tuple[Residual, bool]:
+    """Return where a residual is added, and whether the result may lie where that does."""
+    attrs = node.attrs
+    if attrs["residual"] is None:
+        return Residual.none, False
+    residual = node.inputs[attrs["residual"]]
+    # The kernel would write over what it still reads as another operand.
+    alone = sum(value is residual for value in node.inputs) == 1
+    return Residual.before if attrs["residual_first"] else Residual.after, alone
 
 
 def aligned_bytes(value: Value, extent: int, target: Target) -> int:

@@ -9,7 +9,7 @@ from fastgraph.lower.call import Alias
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import cost, i32, traffic
-from fastgraph.lower.cuda.matmul import NOTHING, Activation, Residual, flag, text
+from fastgraph.lower.cuda.matmul import NOTHING, Activation, flag, residual_of, text
 from fastgraph.lower.cuda.registry import Target, lowers
 from fastgraph.lower.cuda.tiles import choose_row
 
@@ -23,9 +23,7 @@ def lower_row_product(node: Node, target: Target) -> list[CudaCall | Alias]:
     n, k = int(attrs["n"]), int(attrs["k"])
     gated = attrs["gate"] is not None
     tile = choose_row(y.dtype.itemsize, n, k, gated, target.multiprocessors)
-    residual = Residual.none
-    if attrs["residual"] is not None:
-        residual = Residual.before if attrs["residual_first"] else Residual.after
+    residual, alone = residual_of(node)
     flags = (
         *(attrs[name] is not None for name in ("eps", "scale")),
         Activation[attrs["gate_activation"] or "none"],
@@ -62,7 +60,7 @@ def lower_row_product(node: Node, target: Target) -> list[CudaCall | Alias]:
                 i32(k),
                 i32(all(target.is_constant(v, node) for v in (*weights, *operands(node, "scale")))),
             ),
-            inplace=in_place(node),
+            inplace=((0, attrs["residual"]),) if alone else (),
             flops=flops,
             nbytes=nbytes,
             label="row_product",
@@ -74,10 +72,3 @@ def lower_row_product(node: Node, target: Target) -> list[CudaCall | Alias]:
 def operands(node: Node, *names: str) -> list[Value]:
     """Those of these operands that there are."""
     return [node.inputs[node.attrs[name]] for name in names if node.attrs[name] is not None]
-
-
-def in_place(node: Node) -> tuple[tuple[int, int], ...]:
-    """The residual may lie where the result does, if nothing else is read of it."""
-    at = node.attrs["residual"]
-    alone = at is not None and sum(value is node.inputs[at] for value in node.inputs) == 1
-    return ((0, at),) if alone else ()
