@@ -47,6 +47,7 @@ __all__ = [
     "check_axis",
     "check_dtype",
     "check_shape",
+    "computed_in",
     "dtypes_of",
     "is_float",
     "is_half",
@@ -100,6 +101,11 @@ MAX_BYTES = 2**47
 def is_half(dtype: DType) -> bool:
     """Whether `dtype` is float16 or bfloat16."""
     return dtype in HALVES
+
+
+def computed_in(dtype: DType) -> DType:
+    """Return the dtype that `dtype` is computed in: half types are converted at the edges."""
+    return FLOAT32 if is_half(dtype) else dtype
 
 
 def is_float(dtype: DType) -> bool:

@@ -60,7 +60,7 @@ def dynamic_quantize_linear(node: OnnxNode, x: Value) -> tuple[Value, Value, Val
     """uint8 over the range of the input, which 0 is always within."""
     low, high = ops.minimum(ops.min(x), 0.0), ops.maximum(ops.max(x), 0.0)
     scale = (high - low) / 255.0
-    zero = ops.astype(ops.clip(ops.round(0.0 - low / scale), 0.0, 255.0), "uint8")
+    zero = ops.astype(ops.round(0.0 - low / scale), "uint8")
     return ops.quantize(x, scale, zero), scale, zero
 
 

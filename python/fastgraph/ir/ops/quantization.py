@@ -14,11 +14,11 @@ import numpy as np
 from fastgraph.errors import GraphError
 from fastgraph.ir.graph import Value
 from fastgraph.ir.ops.arguments import as_value, convert, integers, owner
-from fastgraph.ir.ops.arithmetic import add, divide, maximum, minimum, multiply, subtract
+from fastgraph.ir.ops.arithmetic import add, divide, multiply, subtract
 from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.shaping import broadcast_to, reshape
 from fastgraph.ir.ops.unary import round
-from fastgraph.ir.types import FLOAT32, check_axis, check_dtype, is_float, is_half, is_integer
+from fastgraph.ir.types import check_axis, check_dtype, computed_in, is_float, is_integer
 
 __all__ = ["dequantize", "quantize"]
 
@@ -78,7 +78,7 @@ def dequantize(
     zero = _zero(what, graph, zero_point, value.dtype, factor)
 
     def build(values: Value, spread: Callable[[Value], Value]) -> Value:
-        wide = np.result_type(factor.dtype, FLOAT32) if not is_half(factor.dtype) else FLOAT32
+        wide = computed_in(factor.dtype)
         found = convert(values, wide)
         if zero is not None:
             found = subtract(found, spread(convert(zero, wide)))
@@ -101,7 +101,7 @@ def quantize(
     Parameters
     ----------
     x : Value
-        Of any float dtype. What is not a number becomes some integer.
+        Of any float dtype. What is not a number becomes 0.
     scale : Value or numpy.ndarray
         As for `dequantize`, of the dtype of `x`.
     zero_point : Value or numpy.ndarray, optional
@@ -148,14 +148,13 @@ def quantize(
             f"{what}: the result can be {', '.join(one.name for one in STORED)}, not {wanted.name}"
         )
     zero = _zero(what, graph, zero_point, wanted, factor)
-    limits = np.iinfo(wanted)
 
     def build(values: Value, spread: Callable[[Value], Value]) -> Value:
-        wide = FLOAT32 if is_half(value.dtype) else value.dtype
+        wide = computed_in(value.dtype)
         found = round(divide(convert(values, wide), spread(convert(factor, wide))))
         if zero is not None:
             found = add(found, spread(convert(zero, wide)))
-        return convert(minimum(maximum(found, float(limits.min)), float(limits.max)), wanted)
+        return convert(found, wanted)  # which cuts at the limits
 
     return _by_scale(what, value, factor, axis, block_size, build)
 

@@ -11,7 +11,7 @@ import numpy as np
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.numerics import convert
-from fastgraph.ir.types import BOOL, FLOAT32, FLOAT64, UNSIGNED, is_half, is_integer
+from fastgraph.ir.types import BOOL, FLOAT32, FLOAT64, UNSIGNED, computed_in, is_half, is_integer
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cpu.kinds import KINDS
 
@@ -80,11 +80,6 @@ _SUFFIX = {**KINDS, "bool": "b8", "float16": "f16", "bfloat16": "bf16"}
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 _LOGICAL = frozenset(("logical_and", "logical_or", "logical_not"))
 _SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
-
-
-def computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that instructions compute `dtype` in: half types are converted at the edges."""
-    return FLOAT32 if is_half(dtype) else dtype
 
 
 def suffix_of(dtype: np.dtype[Any]) -> str:
