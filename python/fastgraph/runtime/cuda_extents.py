@@ -79,7 +79,9 @@ class CudaNarrowing(Narrowing):
                 found = self._made(bounds)
             except UnsupportedError:
                 # Shapes are checked as numbers: a constant may ask for more than there is of few.
-                found = self.of(uppers) if bounds != uppers else self._made(bounds)
+                if bounds == bounds_of(self.dims, uppers):
+                    raise
+                found = self.of(uppers)
             found = self._classes.setdefault(bounds, found)
         return found
 

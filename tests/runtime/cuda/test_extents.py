@@ -12,6 +12,7 @@ import fastgraph as fg
 from fastgraph import ops, passes
 from fastgraph._core import buffer, counters
 from fastgraph.device.cuda import batch
+from fastgraph.runtime import cuda_extents
 from tests.runtime import models
 from tests.runtime.cuda.test_runs import FAKE, ONE_LAUNCH, enqueued
 from tests.runtime.models import compiled
@@ -231,3 +232,18 @@ def test_nothing_is_left_of_a_model_that_is_closed():
     gc.collect()
     assert models.DEVICE == "cuda"
     assert {name: n for name, n in counters.snapshot().items() if n > before.get(name, 0)} == {}
+
+
+def test_what_no_class_can_do_is_refused_once(monkeypatch):
+    """Also where a single row is all that there can be."""
+    g = fg.Graph("one row")
+    g.output(g.input("x", (1, 4)) * 2, "y")
+    model = fg.Session("cuda").compile(g)
+
+    def refuse(self, bounds):
+        raise fg.UnsupportedError("nothing can follow")
+
+    monkeypatch.setattr(cuda_extents.CudaNarrowing, "_made", refuse)
+    with pytest.raises(fg.UnsupportedError, match="nothing can follow"):
+        model.set_active_extent((1, 1))
+    assert model.active_extents == {}
