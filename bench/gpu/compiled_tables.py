@@ -31,6 +31,8 @@ def table(record: Record, head: Sequence[str], cells: Sequence[Sequence[str]]) -
     notes = [
         f"{machine['date']}, {machine['device']}, `bench/results/gpu/compiled/{record['file']}`"
     ]
+    if "note" in record:
+        notes.append(record["note"])
     return {
         "head": list(head),
         "left": 1,
