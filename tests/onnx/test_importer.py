@@ -38,6 +38,9 @@ def test_digits_becomes_the_graph_that_was_written() -> None:
     names = [f"fc{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
     assert [v.name for v in graph.params] == names
     assert all(v.node.attrs["initial"].shape == v.shape for v in graph.params)
+    # Where it was loaded, whatever stands between.
+    sites = {v.node.site.partition(":")[0] for v in (*graph.inputs, *graph.params)}
+    assert sites == {Path(__file__).name}
     assert [(name, v.shape) for name, v in graph.outputs] == [("probabilities", (3, 10))]
     operators = {n.name: n.op for n in graph.nodes}
     assert {"fc0": "matmul", "gelu0": "gelu", "softmax": "softmax"}.items() <= operators.items()

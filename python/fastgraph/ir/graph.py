@@ -18,6 +18,7 @@ from fastgraph.ir.value import LEAVES, Node, Value
 __all__ = ["LEAVES", "Graph", "Node", "Value"]
 
 _RUN_ARGUMENTS = frozenset(("self", "inputs", "out", "stream", "n"))
+_DECLARED = {"input": "inputs", "param": "params", "scalar": "scalars"}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -386,6 +387,8 @@ class Graph:
 
         While bodies are traced, those of the graphs around are too. For importers and passes.
         """
+        if isinstance(value, Value) and value.node.graph is self:
+            return
         if not isinstance(value, Value):
             raise GraphError(
                 f"{what}: a Value of graph {self.name!r} is needed, found {type(value).__name__}"
@@ -418,17 +421,18 @@ class Graph:
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Node:
         """Append a twin of another graph's `node` upon `inputs`. For importers and passes.
 
-        Arrays are shared. The twin keeps the name (made unique), site and attributes. A leaf takes
-        its place among the graph's inputs, parameters or scalars.
+        Attributes are shared: a node that is to have others gets a new dict. The twin keeps the
+        name (made unique) and site. A leaf takes its place among the graph's inputs, parameters or
+        scalars.
         """
         name = node.name if node.name not in self._by_name else self.free_name(node.name)
-        twin = Node(self, node.op, tuple(inputs), dict(node.attrs), name, node.site)
+        twin = Node(self, node.op, tuple(inputs), node.attrs, name, node.site)
         twin.outputs = tuple([Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs])
         self.nodes.append(twin)
         self._by_name[name] = twin
-        declared = {"input": self.inputs, "param": self.params, "scalar": self.scalars}
-        if node.op in declared:
-            declared[node.op].append(twin.outputs[0])
+        declared = _DECLARED.get(node.op)
+        if declared is not None:
+            getattr(self, declared).append(twin.outputs[0])
         return twin
 
     def copy(self) -> Graph:

@@ -192,7 +192,8 @@ def check_size(shape: Shape, dtype: DType, what: str) -> None:
     if len(shape) > MAX_RANK:
         raise GraphError(f"{what}: {len(shape)} dimensions found, at most {MAX_RANK} allowed")
     # Zeros count as ones, as in NumPy: strides of an empty array must fit as well.
-    if prod(dim or 1 for dim in shape) * dtype.itemsize > MAX_BYTES:
+    count = prod(map(int, shape)) or prod(int(dim) or 1 for dim in shape)
+    if count * dtype.itemsize > MAX_BYTES:
         raise GraphError(
             f"{what}: shape {shape} of {dtype.name} is larger than the limit of "
             f"{MAX_BYTES} bytes; use smaller dimensions"

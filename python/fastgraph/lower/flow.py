@@ -106,8 +106,12 @@ def flatten(items: Sequence[Item], dependencies: Sequence[tuple[int, ...]]) -> F
     last: list[int] = []
     for item, before in zip(items, dependencies, strict=True):
         start = len(flat.calls)
+        # Up to the first that holds bodies a call has its own number.
+        flat_so_far = start == len(last)
         last.append(_append(flat, item))
-        flat.dependencies[start] = tuple(last[number] for number in before)
+        flat.dependencies[start] = (
+            before if flat_so_far else tuple([last[number] for number in before])
+        )
     return flat
 
 

@@ -80,7 +80,9 @@ def plan(
     sizes = [nbytes_of(place) for place in places]
     fixed = [i for i, place in enumerate(places) if place in pinned]
     inplace = [(v, u) for v, u in wishes if sizes[v] == sizes[u]]
-    held = [_held(*accesses, flat.loops) for accesses in zip(writers, users, strict=True)]
+    held = users
+    if flat.loops:
+        held = [_held(*accesses, flat.loops) for accesses in zip(writers, users, strict=True)]
     offsets, total = arena.plan(Order(flat.dependencies), sizes, writers, held, fixed, inplace)
     return Plan(
         flat.dependencies,
@@ -103,7 +105,7 @@ def _wishes(call: Any, roots: Roots, index: dict[Place, int]) -> list[tuple[int,
         target, target_offset = roots.of(call.outs[out])
         taken, taken_offset = roots.of(call.ins[source])
         # Other operands of the call that read the same bytes would see them overwritten.
-        again = sum(roots.of(operand)[0] is taken for operand in call.ins)
+        again = sum([roots.of(operand)[0] is taken for operand in call.ins])
         whole = not target_offset and not taken_offset and again == 1
         if whole and target in index and taken in index and taken is not target:
             wishes.append((index[target], index[taken]))

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastgraph._core.record import Operand, Record
 from fastgraph.errors import CompileError, UnsupportedError
+from fastgraph.ir.collector import paused
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES
 from fastgraph.lower.control import lower_control
@@ -39,8 +40,7 @@ SCALAR_ALIGNMENT = 8
 OUTPUT_ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
-class NodeMeta:
+class NodeMeta(NamedTuple):
     """What profiles and summaries say of one node of a record."""
 
     name: str
@@ -159,6 +159,7 @@ class Program:
     following: Any = None
 
 
+@paused
 def lower(graph: Graph, is_set: set[Node], recorder: Recorder) -> Program:
     """Lower an optimised graph for one device.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import numpy as np
 
 from fastgraph.errors import CompileError, GraphError
 from fastgraph.ir import ops, reference
-from fastgraph.ir.graph import Graph, Value
+from fastgraph.ir.collector import paused
+from fastgraph.ir.graph import Graph, Value, calling_site
+from fastgraph.ir.types import SUPPORTED
 from fastgraph.onnx import (
     ops_attention,
     ops_control,
@@ -41,17 +43,16 @@ from fastgraph.onnx.registry import (
     find_rule,
 )
 from fastgraph.onnx.structure import (
+    ModelNode,
     check_operators,
     listed,
     model_opset,
-    names_read,
-    node_label,
     sorted_nodes,
     static_names,
 )
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 __all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
 
@@ -75,6 +76,7 @@ Array = np.ndarray[Any, Any]
 Operand = Value | Array
 
 
+@paused
 def load(
     model: str | os.PathLike[str] | bytes | bytearray | memoryview,
     dims: Mapping[str, int] | None = None,
@@ -119,6 +121,7 @@ def load(
     return from_model(read_model(model), dims, shapes, title=title)
 
 
+@paused
 def from_model(
     model: ModelProto,
     dims: Mapping[str, int] | None = None,
@@ -180,8 +183,10 @@ def from_model(
     graph = Graph(model.graph.name or "onnx")
     graph.imported = True
     translator = _Translator(graph, opset)
+    graph.annotate(site=calling_site())
     translator.declare_inputs(inputs, bound)
     translator.declare_initialisers(model.graph, nodes)
+    graph.annotate()
     for node in nodes:
         translator.translate(node)
     translator.declare_outputs(model.graph.output)
@@ -240,8 +245,11 @@ class _Translator:
         self.graph = graph
         self.opset = opset
         self.problems: list[str] = [] if around is None else around.problems
-        self._known: ChainMap[str, Operand] = ChainMap({}, *(around._known.maps if around else ()))
-        self._lifted: ChainMap[str, Value] = ChainMap({}, *(around._lifted.maps if around else ()))
+        self._known: MutableMapping[str, Operand] = {}
+        self._lifted: MutableMapping[str, Value] = {}
+        if around is not None:
+            self._known = ChainMap(self._known, around._known)
+            self._lifted = ChainMap(self._lifted, around._lifted)
         # Of bodies too, which may be translated more than once.
         self._params: dict[str, Operand] = {} if around is None else around._params
 
@@ -255,48 +263,49 @@ class _Translator:
             except GraphError as error:
                 self.problems.append(str(error))
 
-    def declare_initialisers(self, graph: GraphProto, nodes: Sequence[NodeProto]) -> None:
+    def declare_initialisers(self, graph: GraphProto, nodes: Sequence[ModelNode]) -> None:
         moving = [name for name, known in self._known.items() if isinstance(known, Value)]
         static = static_names(nodes, self.opset, moving)
-        used = {name for node in nodes for name in names_read(node)}
+        used = {name for node in nodes for name in node.reads}
         used.update(o.name for o in graph.output)
         for tensor in graph.initializer:
-            if tensor.name not in used:
-                self.graph.fixed[tensor.name] = "is an initialiser that nothing in the model reads"
+            name = tensor.name
+            if name not in used:
+                self.graph.fixed[name] = "is an initialiser that nothing in the model reads"
                 continue
             try:
                 array = tensor_array(tensor)
-                reason = _why_constant(array, static.get(tensor.name))
+                reason = _why_constant(array, static.get(name))
                 if reason is not None:
-                    self.graph.fixed[tensor.name] = reason
-                    self._known[tensor.name] = array
+                    self.graph.fixed[name] = reason
+                    self._known[name] = array
                     continue
-                key = f"{self.path}{tensor.name}"
+                key = f"{self.path}{name}"
                 if key not in self._params:
                     # Two bodies may use the same name.
                     self._params[key] = self.graph.param(
-                        self.graph.free_name(tensor.name), array.shape, array.dtype, initial=array
+                        self.graph.free_name(name), array.shape, array.dtype, initial=array
                     )
-                self._known[tensor.name] = self._params[key]
+                self._known[name] = self._params[key]
             except (ValueError, GraphError) as error:
-                self.problems.append(f"initialiser '{tensor.name}': {error}")
+                self.problems.append(f"initialiser '{name}': {error}")
 
-    def translate(self, node: NodeProto) -> None:
+    def translate(self, node: ModelNode) -> None:
         """Add one node; what cannot be added becomes a problem, and what reads it is passed by."""
-        if any(name not in self._known for name in names_read(node)):
+        if any(name not in self._known for name in node.reads):
             return
         try:
             results = self._results(node)
         except Untranslated:
             return  # What is wrong with its body is among the problems.
         except (NodeError, GraphError) as error:
-            self.problems.append(f"{node_label(node)}: {error}")
+            self.problems.append(f"{node.label}: {error}")
             return
         finally:
             self.graph.annotate()
-        if len(results) < sum(map(bool, node.output)):
+        if len(results) < len(node.output) - node.output.count(""):
             self.problems.append(
-                f"{node_label(node)}: output {len(results)} ('{node.output[len(results)]}') "
+                f"{node.label}: output {len(results)} ('{node.output[len(results)]}') "
                 "is not supported"
             )
         for name, result in zip(node.output, results, strict=False):
@@ -318,7 +327,7 @@ class _Translator:
             except (NodeError, GraphError) as error:
                 self.problems.append(f"output '{info.name}': {error}")
 
-    def _results(self, node: NodeProto) -> tuple[Operand | None, ...]:
+    def _results(self, node: ModelNode) -> tuple[Operand | None, ...]:
         rule = find_rule(node.op_type, self.opset)
         assert rule is not None  # check_operators has seen to it
         operands = [self._known[name] if name else None for name in node.input]
@@ -335,16 +344,16 @@ class _Translator:
         return self._apply(rule, node, self.graph, operands)
 
     def _apply(
-        self, rule: Rule, node: NodeProto, graph: Graph, operands: Sequence[Operand | None]
+        self, rule: Rule, node: ModelNode, graph: Graph, operands: Sequence[Operand | None]
     ) -> tuple[Operand | None, ...]:
         given = OnnxNode(
             op_type=node.op_type,
-            label=node_label(node),
+            label=node.label,
             name=node.name or node.output[0],
             opset=self.opset,
             attributes={a.name: attribute_value(a) for a in node.attribute},
-            inputs=tuple(node.input),
-            outputs=tuple(node.output),
+            inputs=node.input,
+            outputs=node.output,
             graph=graph,
             body=functools.partial(self._body, node),
         )
@@ -352,14 +361,13 @@ class _Translator:
             operands = operands[:-1]
         given.annotate()
         results = rule.function(given, *operands)
-        graph.annotate()
         return results if isinstance(results, tuple) else (results,)
 
     def _body(
-        self, node: NodeProto, attribute: str, body: GraphProto, inputs: Sequence[Operand]
+        self, node: ModelNode, attribute: str, body: GraphProto, inputs: Sequence[Operand]
     ) -> tuple[Operand, ...]:
         """Translate the graph that a node holds; what it makes is known in it alone."""
-        path = f"{self.path}{node_label(node)} {attribute}/"
+        path = f"{self.path}{node.label} {attribute}/"
         inner = _Translator(self.graph, self.opset, self, path)
         count = len(self.problems)
         try:
@@ -383,7 +391,7 @@ class _Translator:
         return tuple(inner._known[o.name] for o in body.output)
 
     def _folded(
-        self, rule: Rule, node: NodeProto, operands: Sequence[Operand | None]
+        self, rule: Rule, node: ModelNode, operands: Sequence[Operand | None]
     ) -> tuple[Array | None, ...]:
         """Work out a node whose inputs are all known, by the same rule and the IR's reference."""
         scratch = Graph("import")
@@ -423,7 +431,7 @@ def _why_constant(array: Array, static_for: str | None) -> str | None:
             f"is a constant of the model, not a parameter: {static_for} depends on it and is fixed "
             "when the model is loaded; change it in the model and load that again"
         )
-    if array.dtype.name not in SUPPORTED_NAMES:
+    if array.dtype not in SUPPORTED:
         return (
             f"is a constant of the model, not a parameter: it has dtype {array.dtype.name}; "
             f"{DTYPE_ADVICE}"
@@ -433,12 +441,12 @@ def _why_constant(array: Array, static_for: str | None) -> str | None:
 
 def _constant(graph: Graph, operand: Operand | None, name: str) -> Value:
     array = np.asarray(operand)
-    if array.dtype.name not in SUPPORTED_NAMES:
+    if array.dtype not in SUPPORTED:
         raise NodeError(f"'{name}' has dtype {array.dtype.name}; {DTYPE_ADVICE}")
     return graph.constant(array)
 
 
-def _not_static(node: NodeProto, index: int) -> str:
+def _not_static(node: ModelNode, index: int) -> str:
     return (
         f"its input {index} ('{node.input[index]}') must be known when the model is loaded, but "
         "depends on an input of the run: make it an initialiser or a Constant in the model"

@@ -6,7 +6,9 @@ Everything else in this folder reads the parsed messages, which are plain object
 from __future__ import annotations
 
 import functools
+import math
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,14 @@ _DATA_TYPES = {
     15: "complex128",
     16: "bfloat16",
 }
+# Types whose bytes in a file are an array's, where this machine has their order.
+_PLAIN = {
+    number: np.dtype(name)
+    for number, name in _DATA_TYPES.items()
+    if sys.byteorder == "little" and name not in ("string", "bfloat16")
+}
+# Where the numbers of an attribute are, by its type.
+_FIELDS = {1: "f", 2: "i"}
 
 
 def has_onnx() -> bool:
@@ -109,16 +119,23 @@ def tensor_array(tensor: TensorProto) -> np.ndarray:
     """The tensor's contents; ValueError, without its name, if they do not fit its header."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise ValueError("its data lie in an external file, which was not given")
+    dims, dtype = tensor.dims[:], _PLAIN.get(tensor.data_type)
+    if dtype is not None and tensor.HasField("raw_data") and not tensor.HasField("segment"):
+        # As onnx reads it, without its questions.
+        raw = tensor.raw_data
+        fits = len(raw) == math.prod(dims) * dtype.itemsize
+        if raw and fits and min(dims, default=0) >= 0 and len(dims) < 32:
+            return np.frombuffer(raw, dtype).reshape(dims)
     name = element_type_name(tensor.data_type)
     if name.startswith("unknown") or name in ("string", "undefined"):
         raise ValueError(f"it has {name if name.startswith('unknown') else 'dtype ' + name}")
-    if any(d < 0 for d in tensor.dims):
-        raise ValueError(f"it has a negative dimension: {tuple(tensor.dims)}")
+    if any(d < 0 for d in dims):
+        raise ValueError(f"it has a negative dimension: {tuple(dims)}")
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise ValueError(
-            f"its data do not fit its shape {tuple(tensor.dims)} and dtype {name} ({error})"
+            f"its data do not fit its shape {tuple(dims)} and dtype {name} ({error})"
         ) from error
     if name == "bfloat16" and array.dtype == np.float32:
         array = array.astype(name)  # as onnx before 1.18 gives it
@@ -127,6 +144,9 @@ def tensor_array(tensor: TensorProto) -> np.ndarray:
 
 def attribute_value(attribute: AttributeProto) -> Any:
     """A number, a str, or a list of them; tensors and graphs as they are."""
+    field = _FIELDS.get(attribute.type)
+    if field is not None and not attribute.ref_attr_name:
+        return getattr(attribute, field)
     found = onnx.helper.get_attribute_value(attribute)
     if isinstance(found, bytes):
         return found.decode("utf-8", "replace")
@@ -244,20 +264,18 @@ def _parse(data: bytes, where: str) -> ModelProto:
 def _broken_text(message: Any) -> bytes | None:
     """A text that protobuf hands out as bytes because it is not UTF-8, anywhere in the message."""
     for descriptor, found in message.ListFields():
-        if descriptor.type not in (descriptor.TYPE_STRING, descriptor.TYPE_MESSAGE):
-            continue
-        for one in (
-            [found] if isinstance(found, str | bytes) or hasattr(found, "ListFields") else found
-        ):
-            broken = (
-                None
-                if isinstance(one, str)
-                else one
-                if isinstance(one, bytes)
-                else _broken_text(one)
-            )
-            if broken is not None:
-                return broken
+        kind = descriptor.type
+        if kind == descriptor.TYPE_STRING:
+            try:
+                "".join(found)  # One text, or several.
+            except TypeError:
+                texts = [found] if isinstance(found, bytes) else found
+                return next(text for text in texts if isinstance(text, bytes))
+        elif kind == descriptor.TYPE_MESSAGE:
+            for one in [found] if hasattr(found, "ListFields") else found:
+                broken = _broken_text(one)
+                if broken is not None:
+                    return broken
     return None
 
 

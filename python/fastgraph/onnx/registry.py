@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,8 +62,8 @@ class OnnxNode:
     name: str
     opset: int
     attributes: dict[str, Any]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
     graph: Graph = field(repr=False)
     # Translates the graph that an attribute holds, for inputs in its order, into this one.
     body: Callable[[str, Any, Sequence[Operand]], tuple[Operand, ...]] = field(repr=False)
@@ -240,6 +241,7 @@ def onnx_op(
     return register
 
 
+@functools.cache
 def find_rule(op_type: str, opset: int) -> Rule | None:
     """The rule of this operator at this opset, or at the oldest that is known."""
     opset = max(opset, OLDEST_OPSET)

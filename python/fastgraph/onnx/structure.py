@@ -10,15 +10,13 @@ from fastgraph.onnx.proto import NEWEST_OPSET, OLDEST_OPSET, signature_of
 from fastgraph.onnx.registry import find_rule
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 __all__ = [
     "DEFAULT_DOMAINS",
-    "bodies_of",
+    "ModelNode",
     "check_operators",
     "model_opset",
-    "names_read",
-    "node_label",
     "sorted_nodes",
     "static_names",
 ]
@@ -26,10 +24,43 @@ __all__ = [
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
-def node_label(node: NodeProto) -> str:
-    """What messages call a node: its name, else by what it makes."""
-    name = f"'{node.name}'" if node.name else f"making '{', '.join(o for o in node.output if o)}'"
-    return f"{node.op_type} {name}"
+class ModelNode:
+    """A node of a model, with the fields of its message: read once, for each reading takes long.
+
+    Attributes
+    ----------
+    bodies : list of (GraphProto, list of ModelNode)
+        The graphs that its attributes hold.
+    reads : list of str
+        The values that it reads, those that its bodies take from around them included.
+    label : str
+        What messages call it: its name, else by what it makes.
+    """
+
+    def __init__(self, message: NodeProto) -> None:
+        self.op_type = message.op_type
+        self.domain = message.domain
+        self.name = message.name
+        # A slice is a list, and several times as quick as `list`.
+        self.input: list[str] = message.input[:]
+        self.output: list[str] = message.output[:]
+        self.attribute: list[AttributeProto] = message.attribute[:]
+        name = f"'{self.name}'" if self.name else f"making '{', '.join(filter(None, self.output))}'"
+        self.label = f"{self.op_type} {name}"
+        self.bodies = [(a.g, nodes_of(a.g)) for a in self.attribute if a.HasField("g")]
+        self.reads = [name for name in dict.fromkeys(self.input) if name]
+        for body, nodes in self.bodies:
+            made = {info.name for info in body.input} | {t.name for t in body.initializer}
+            made.update(name for inner in nodes for name in inner.output)
+            read = [name for inner in nodes for name in inner.reads]
+            read += [info.name for info in body.output]
+            outer = [name for name in read if name not in made]
+            self.reads = list(dict.fromkeys([*self.reads, *outer]))
+
+
+def nodes_of(graph: GraphProto) -> list[ModelNode]:
+    """The nodes of a graph, as they were written."""
+    return [ModelNode(message) for message in graph.node]
 
 
 def model_opset(model: ModelProto, title: str) -> int:
@@ -46,26 +77,9 @@ def model_opset(model: ModelProto, title: str) -> int:
     return opset
 
 
-def bodies_of(node: NodeProto) -> list[GraphProto]:
-    """The graphs that the attributes of a node hold."""
-    return [a.g for a in node.attribute if a.HasField("g")]
-
-
-def names_read(node: NodeProto) -> list[str]:
-    """The values that a node reads, those that its bodies take from around them included."""
-    found = dict.fromkeys(name for name in node.input if name)
-    for body in bodies_of(node):
-        made = {info.name for info in body.input} | {t.name for t in body.initializer}
-        made.update(name for inner in body.node for name in inner.output)
-        read = [name for inner in body.node for name in names_read(inner)]
-        read += [info.name for info in body.output]
-        found.update(dict.fromkeys(name for name in read if name not in made))
-    return list(found)
-
-
 def sorted_nodes(
     graph: GraphProto, title: str, outside: Container[str] = frozenset()
-) -> list[NodeProto]:
+) -> list[ModelNode]:
     """The nodes, each after those that it reads from.
 
     Values named in `outside` are made in the graphs around this one.
@@ -76,22 +90,23 @@ def sorted_nodes(
         A value is made twice, read but never made, or depends on itself; names values and nodes.
     """
     problems = []
+    nodes = nodes_of(graph)
     made_by: dict[str, str] = {}
     sources = [(t.name, f"initialiser '{t.name}'") for t in graph.initializer]
     initialisers = {name for name, _ in sources}
     # Until IR version 4 every initialiser was listed among the inputs as well.
     sources += [(i.name, f"input '{i.name}'") for i in graph.input if i.name not in initialisers]
-    sources += [(o, node_label(node)) for node in graph.node for o in node.output if o]
+    sources += [(o, node.label) for node in nodes for o in node.output if o]
     for name, source in sources:
         if not name:
             problems.append(f"{source} has no name")
         elif name in made_by:
             problems.append(f"value '{name}' is made twice: by {made_by[name]} and by {source}")
         made_by.setdefault(name, source)
-    for node in graph.node:
-        for name in names_read(node):
+    for node in nodes:
+        for name in node.reads:
             if name not in made_by and name not in outside:
-                problems.append(f"{node_label(node)} reads '{name}', which nothing makes")
+                problems.append(f"{node.label} reads '{name}', which nothing makes")
     output_names = [o.name for o in graph.output]
     for name in output_names:
         if name not in made_by and name not in outside:
@@ -102,15 +117,19 @@ def sorted_nodes(
         problems.append("the graph has no output")
     if problems:
         raise CompileError(f"{title} is not a valid graph:" + listed(problems))
-    return _topological(graph.node, title)
+    return _topological(nodes, title)
 
 
-def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
+def _topological(nodes: list[ModelNode], title: str) -> list[ModelNode]:
     producer = {o: i for i, node in enumerate(nodes) for o in node.output if o}
-    sources = [{producer[n] for n in names_read(node) if n in producer} for node in nodes]
-    if all(max(s, default=-1) < i for i, s in enumerate(sources)):
-        return list(nodes)  # as written, which keeps the model's own order
-    waiting = [set(needed) for needed in sources]
+    unmade = set(producer)
+    for node in nodes:
+        if not unmade.isdisjoint(node.reads):
+            break
+        unmade.difference_update(node.output)
+    else:
+        return nodes  # as written, which keeps the model's own order
+    waiting = [{producer[n] for n in node.reads if n in producer} for node in nodes]
     users: list[list[int]] = [[] for _ in nodes]
     for index, needed in enumerate(waiting):
         for source in needed:
@@ -129,7 +148,7 @@ def _topological(nodes: Sequence[NodeProto], title: str) -> list[NodeProto]:
     return [nodes[index] for index in order]
 
 
-def _cycle(nodes: Sequence[NodeProto], waiting: Sequence[set[int]]) -> str:
+def _cycle(nodes: Sequence[ModelNode], waiting: Sequence[set[int]]) -> str:
     """The names along one cycle; every node that still waits leads into one."""
     index = next(i for i, needed in enumerate(waiting) if needed)
     path: list[int] = []
@@ -137,17 +156,17 @@ def _cycle(nodes: Sequence[NodeProto], waiting: Sequence[set[int]]) -> str:
         path.append(index)
         index = next(i for i in sorted(waiting[index]) if waiting[i])
     around = [*path[path.index(index) :], index]
-    return " reads from ".join(node_label(nodes[i]) for i in around)
+    return " reads from ".join(nodes[i].label for i in around)
 
 
-def check_operators(nodes: Iterable[NodeProto], opset: int) -> list[str]:
+def check_operators(nodes: Iterable[ModelNode], opset: int) -> list[str]:
     """A line for every node whose operator, attributes or number of inputs are not known."""
     problems = []
     for node in nodes:
         if node.domain not in DEFAULT_DOMAINS:
-            problems.append(f"{node_label(node)}: domain '{node.domain}' is not supported")
+            problems.append(f"{node.label}: domain '{node.domain}' is not supported")
         elif not _is_known(node.op_type, opset):
-            problems.append(f"{node_label(node)}: not supported (opset {opset})")
+            problems.append(f"{node.label}: not supported (opset {opset})")
         else:
             problems += _against_definition(node, opset)
     return problems
@@ -163,10 +182,10 @@ def _is_known(op_type: str, opset: int) -> bool:
     return bool(old and first and old.since == first.since)
 
 
-def _against_definition(node: NodeProto, opset: int) -> list[str]:
+def _against_definition(node: ModelNode, opset: int) -> list[str]:
     signature = signature_of(node.op_type, opset)
     if signature is None:
-        return [f"{node_label(node)}: the installed onnx package does not know opset {opset}"]
+        return [f"{node.label}: the installed onnx package does not know opset {opset}"]
     problems = []
     for attribute in node.attribute:
         number, kind = signature.attributes.get(attribute.name, (None, ""))
@@ -185,11 +204,11 @@ def _against_definition(node: NodeProto, opset: int) -> list[str]:
     fewest, most = signature.outputs
     if not fewest <= len(node.output) <= most:
         problems.append(f"has {fewest} to {most} outputs, found {len(node.output)}")
-    return [f"{node_label(node)}: {problem}" for problem in problems]
+    return [f"{node.label}: {problem}" for problem in problems]
 
 
 def static_names(
-    nodes: Sequence[NodeProto], opset: int, inputs: Iterable[str] = ()
+    nodes: Sequence[ModelNode], opset: int, inputs: Iterable[str] = ()
 ) -> dict[str, str]:
     """Names of all values that some shape, axis or bound is made from, and of which one.
 
@@ -199,7 +218,7 @@ def static_names(
     needed: dict[str, str] = {}
     moving = set(inputs)
     for node in nodes:
-        if not moving.isdisjoint(names_read(node)):
+        if not moving.isdisjoint(node.reads):
             moving.update(node.output)
     for node in reversed(nodes):
         rule = find_rule(node.op_type, opset)
@@ -207,24 +226,23 @@ def static_names(
             continue
         made_for = [needed[o] for o in node.output if o in needed]
         if made_for and not rule.shape_only:
-            needed.update({name: made_for[0] for name in names_read(node) if name not in needed})
-        for body in bodies_of(node):
-            inner = [*moving, *(info.name for info in body.input)]
-            found = static_names(body.node, opset, inner)
-            read = [name for name in names_read(node) if name in found]
+            needed.update({name: made_for[0] for name in node.reads if name not in needed})
+        for body, inner in node.bodies:
+            found = static_names(inner, opset, [*moving, *(info.name for info in body.input)])
+            read = [name for name in node.reads if name in found]
             needed.update({name: found[name] for name in read if name not in needed})
         for i in rule.wanted:
             if i < len(node.input) and node.input[i] not in moving:
-                what = f"{_formal_name(node, i, opset)} of {node_label(node)}"
+                what = f"{_formal_name(node, i, opset)} of {node.label}"
                 needed.setdefault(node.input[i], what)
         for i in rule.static:
             if i < len(node.input):
-                needed[node.input[i]] = f"{_formal_name(node, i, opset)} of {node_label(node)}"
+                needed[node.input[i]] = f"{_formal_name(node, i, opset)} of {node.label}"
     needed.pop("", None)
     return needed
 
 
-def _formal_name(node: NodeProto, index: int, opset: int) -> str:
+def _formal_name(node: ModelNode, index: int, opset: int) -> str:
     signature = signature_of(node.op_type, opset)
     assert signature is not None  # check_operators has seen to it
     names = signature.input_names

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from fastgraph._core.sizes import activated
+from fastgraph.ir.collector import paused
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.passes import (
     attention,
@@ -27,6 +29,8 @@ from fastgraph.passes import (
 )
 
 __all__ = ["Optimised", "optimise"]
+
+Pass = Callable[[Graph], Graph]
 
 # Rows of a product that are many for a GPU.
 GPU_ROWS = 1024
@@ -58,6 +62,7 @@ class Optimised:
         return [n for n in self.graph.nodes if not n.is_leaf and n not in self.is_set]
 
 
+@paused
 def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised:
     """Return `graph` folded, canonical, with its set program apart, fused and scheduled.
 
@@ -91,26 +96,32 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     (['transpose'], ['fused_matmul'])
     """
     found = dead.run(graph)
-    found = fold.run(found)
-    found = dead.run(same.run(found)) if fuse else found
-    found = dead.run(scales.run(found)) if fuse else found
-    found = dead.run(canonicalise.run(channels.run(found)))
-    if fuse:
-        found = dead.run(attention.run(found))
-    if fuse and not pack:
-        found = dead.run(rows.gated(found))
-    if fuse:
-        found = joint.run(found) if pack else joint.run(found, gains_on_a_gpu)
-    found = setprogram.run(found) if pack else setprogram.turn(found)
-    if fuse:
-        found = dead.run(views.run(found))
-    found = dead.run(fuse_run(found, fuse=fuse))
-    if fuse and not pack:
-        found = dead.run(pairs.run(same.run(rows.normed(found))))
-    found = dead.run(bodies.run(found, lambda body: optimise(body, fuse=fuse, pack=pack)))
+    for run in passes_of(fuse, pack):
+        made = run(found)
+        found = found if made is found else dead.run(made)
     found = schedule.run(found)
     is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}
     return Optimised(found, is_set)
+
+
+def passes_of(fuse: bool, pack: bool) -> Iterator[Pass]:
+    """Give the passes in their order, as `optimise` is told."""
+    yield fold.run
+    if fuse:
+        yield from (same.run, scales.run)
+    yield from (channels.run, canonicalise.run)
+    if fuse:
+        yield attention.run
+        if not pack:
+            yield rows.gated
+        yield joint.run if pack else lambda graph: joint.run(graph, gains_on_a_gpu)
+    yield setprogram.run if pack else setprogram.turn
+    if fuse:
+        yield views.run
+    yield lambda graph: fuse_run(graph, fuse=fuse)
+    if fuse and not pack:
+        yield from (rows.normed, same.run, pairs.run)
+    yield lambda graph: bodies.run(graph, lambda body: optimise(body, fuse=fuse, pack=pack))
 
 
 def gains_on_a_gpu(result: Value) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fastgraph._core.sizes import Size, activated, dims_of, may_be_negative, same_form
 from fastgraph.errors import GraphError, UnsupportedError
+from fastgraph.ir.collector import paused
 from fastgraph.ir.dims import Dim, follows
 from fastgraph.ir.graph import Graph, Node, Value
 
@@ -38,12 +39,14 @@ class Source:
     shapes: list[tuple[int, ...]]
 
     @staticmethod
+    @paused
     def of(graph: Graph) -> Source:
         """Return what `graph` is now."""
         shapes = [value.shape for value in graph.inputs]
         found, attrs = graph.copy(), {}
         for node in found.nodes:
-            node.attrs.pop("initial", None)
+            if "initial" in node.attrs:
+                node.attrs = {k: attr for k, attr in node.attrs.items() if k != "initial"}
             if any(follows(attr) for attr in node.attrs.values()):
                 attrs[node] = node.attrs
                 node.attrs = {name: number_of(attr, ()) for name, attr in node.attrs.items()}

@@ -105,6 +105,7 @@ class Rewriter:
         self.graph.sized = source.sized
         self._values: dict[Value, Value] = {}
         self._set: set[Node] = set()
+        self._looked_at = 0
         for value in (*source.inputs, *source.params, *source.scalars):
             self._keep(value.node)
 
@@ -128,14 +129,12 @@ class Rewriter:
         """
         aside = op in PREPARING and op != like.op
         self.graph.annotate(f"{like.name}.{op}" if aside else like.name, like.site)
-        return self._mark(self.graph.add_node(op, inputs, attrs)).outputs[0]
+        return self.graph.add_node(op, inputs, attrs).outputs[0]
 
     def constant(self, like: Node, array: np.ndarray[Any, Any]) -> Value:
         """Append a constant named after the old node `like`."""
         self.graph.annotate(like.name, like.site)
-        value = self.graph.constant(array)
-        self._mark(value.node)
-        return value
+        return self.graph.constant(array)
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:
         """Say that the new `values` stand for the outputs of the old `node`."""
@@ -151,6 +150,11 @@ class Rewriter:
 
     def is_set(self, value: Value) -> bool:
         """Whether the new `value` depends on parameters and constants alone."""
+        # Few passes ask, so nodes are looked at when one does.
+        for node in self.graph.nodes[self._looked_at :]:
+            if depends_on_set_alone(node, self._set):
+                self._set.add(node)
+        self._looked_at = len(self.graph.nodes)
         return value.node in self._set
 
     def finish(self) -> Graph:
@@ -162,9 +166,4 @@ class Rewriter:
     def _keep(self, node: Node) -> Node:
         twin = self.graph.copy_node(node, [self._values[value] for value in node.inputs])
         self._values.update(zip(node.outputs, twin.outputs, strict=True))
-        return self._mark(twin)
-
-    def _mark(self, node: Node) -> Node:
-        if depends_on_set_alone(node, self._set):
-            self._set.add(node)
-        return node
+        return twin

@@ -6,7 +6,7 @@ where each would be computed amid the work of the one that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,22 +23,28 @@ MOVING = frozenset({"reshape", "transpose", "slice", "broadcast_to", "concat"})
 
 def run(graph: Graph) -> Graph:
     """Return `graph` with equal nodes of equal inputs as one; itself where there are none."""
-    rewriter = Rewriter(graph)
     found: dict[Hashable, Value] = {}
-    shared = False
+    first: dict[Value, Value] = {}
     for node in graph.nodes:
-        key = key_of(node, rewriter)
-        if key is None:
+        key = key_of(node, first)
+        if key is not None:
+            value = node.outputs[0]
+            first_one = found.setdefault(key, value)
+            if first_one is not value:
+                first[value] = first_one
+    if not first:
+        return graph
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        same = first.get(node.outputs[0]) if len(node.outputs) == 1 else None
+        if same is None:
             rewriter.keep(node)
-        elif key in found:
-            rewriter.replace(node, [found[key]])
-            shared = True
         else:
-            found[key] = rewriter.keep(node).outputs[0]
-    return rewriter.finish() if shared else graph
+            rewriter.replace(node, [rewriter[same]])
+    return rewriter.finish()
 
 
-def key_of(node: Node, rewriter: Rewriter) -> Hashable | None:
+def key_of(node: Node, first: Mapping[Value, Value]) -> Hashable | None:
     """What two nodes have in common that give the same; None for one that stays by itself."""
     if len(node.outputs) != 1:
         return None
@@ -51,7 +57,7 @@ def key_of(node: Node, rewriter: Rewriter) -> Hashable | None:
     if node.op not in ELEMENTWISE and node.op not in MOVING:
         return None
     attrs = tuple(sorted((name, plain(attr)) for name, attr in node.attrs.items()))
-    return node.op, attrs, value.shape, tuple(rewriter[one] for one in node.inputs)
+    return node.op, attrs, value.shape, tuple(first.get(one, one) for one in node.inputs)
 
 
 def plain(attr: Any) -> Hashable:

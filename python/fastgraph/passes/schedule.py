@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from itertools import pairwise
 
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.passes.rewrite import Rewriter, set_nodes
@@ -16,13 +17,18 @@ __all__ = ["peak_bytes", "run"]
 
 
 def run(graph: Graph) -> Graph:
-    """Return `graph` with leaves first, then the set program, then the run in the best order."""
+    """Return `graph` with leaves first, then the set program, then the run in the best order.
+
+    It is returned itself where it is so already.
+    """
     is_set = set_nodes(graph.nodes)
     leaves = [node for node in graph.nodes if node.is_leaf]
     order = list(leaves)
     for part in (True, False):
         nodes = [n for n in graph.nodes if not n.is_leaf and (n in is_set) == part]
         order += best_order(graph, nodes)
+    if order == graph.nodes:
+        return graph
     rewriter = Rewriter(graph)
     for node in order:
         rewriter.keep(node)
@@ -31,6 +37,8 @@ def run(graph: Graph) -> Graph:
 
 def best_order(graph: Graph, nodes: list[Node]) -> list[Node]:
     """Return `nodes` in the order of the three with the lowest peak."""
+    if all(a in [value.node for value in b.inputs] for a, b in pairwise(nodes)):
+        return nodes  # Each reads the one before: there is no other order.
     live = Liveness(graph, nodes)
     orders = [nodes, depth_first(nodes)]
     orders.append(greedy(nodes, live))

@@ -80,6 +80,9 @@ def operands(op: str, *args: Any) -> list[Value]:
     """Return `args` as values of one graph in NumPy's result dtype."""
     graph = owner(op, args)
     found = [arg if is_weak(arg) else as_value(op, graph, arg) for arg in args]
+    first = found[0]
+    if all(isinstance(arg, Value) and arg.dtype == first.dtype for arg in found):
+        return found
     dtype = result_dtype([arg.dtype if isinstance(arg, Value) else arg for arg in found], op)
     return [
         convert(arg, dtype)

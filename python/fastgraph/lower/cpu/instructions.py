@@ -11,7 +11,16 @@ import numpy as np
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node, Value
 from fastgraph.ir.ops.numerics import convert
-from fastgraph.ir.types import BOOL, FLOAT32, FLOAT64, UNSIGNED, computed_in, is_half, is_integer
+from fastgraph.ir.types import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    SUPPORTED,
+    UNSIGNED,
+    computed_in,
+    is_half,
+    is_integer,
+)
 from fastgraph.lower.call import Temp
 from fastgraph.lower.cpu.kinds import KINDS
 
@@ -76,7 +85,11 @@ OPCODE: dict[str, int] = {
     for position, name in enumerate(names)
 }
 
-_SUFFIX = {**KINDS, "bool": "b8", "float16": "f16", "bfloat16": "bf16"}
+# By dtype, for what a dtype's name is NumPy works out anew each time.
+_SUFFIX = {
+    dtype: {**KINDS, "bool": "b8", "float16": "f16", "bfloat16": "bf16"}[dtype.name]
+    for dtype in SUPPORTED
+}
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 _LOGICAL = frozenset(("logical_and", "logical_or", "logical_not"))
 _SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
@@ -84,7 +97,7 @@ _SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
 
 def suffix_of(dtype: np.dtype[Any]) -> str:
     """The kernels' name of a dtype."""
-    return _SUFFIX[dtype.name]
+    return _SUFFIX[dtype]
 
 
 def cast_path(source: np.dtype[Any], to: np.dtype[Any]) -> list[tuple[str, np.dtype[Any]]]:
@@ -113,7 +126,7 @@ def cast_path(source: np.dtype[Any], to: np.dtype[Any]) -> list[tuple[str, np.dt
     return [(f"{begin}_to_{end}", to)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Operand:
     """An input of the region (`source` set), a constant (`bits` set) or a result."""
 
@@ -123,7 +136,7 @@ class Operand:
     bits: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Step:
     """One instruction of the kernel."""
 
