@@ -24,6 +24,7 @@ from bench.gpu.native import environment, gpu_problem
 from bench.gpu.operator_cases import numbers, relative
 from bench.gpu.operators import Clock
 from bench.outcome import Goal, verdict
+from fastgraph._core.pool import copy
 
 __all__ = ["CASES", "Case", "goals", "main", "measure"]
 
@@ -108,8 +109,8 @@ def measure(clock: Clock, case: Case) -> Line:
     def stage() -> list[Any]:
         found = []
         for one in sets:
-            np.copyto(view, one["x"])
-            found.append(seen.copy())
+            copied(one["x"], view, clock.session.threads)
+            found.append(copied(seen, np.empty_like(seen), clock.session.threads))
         return found
 
     step = model.bind({"x": device}, {"y": y}, stream=ctx.stream)
@@ -137,6 +138,12 @@ def measure(clock: Clock, case: Case) -> Line:
     line |= on_device(ctx, model, sets)
     model.close()
     return line
+
+
+def copied(source: Any, to: Any, threads: int) -> Any:
+    """`to` with the bytes of `source`, as models copy them to and from pinned memory."""
+    copy(source.view("u1").ravel(), to.view("u1").ravel(), threads)
+    return to
 
 
 def check(case: Case, model: fg.CompiledGraph, sets: list[Any], weights: dict[str, Any]) -> None:

@@ -9,11 +9,10 @@ address is an update of one node, and the same one as in the last run none.
 
 cimport cython
 from libc.stdint cimport uint64_t, uintptr_t
-from libc.string cimport memcpy
 from libcpp.vector cimport vector
 
 from fastgraph._core.buffer cimport Block
-from fastgraph._core.cuda_bound cimport Bound_retire
+from fastgraph._core.cuda_bound cimport Bound_note_care, Bound_retire
 from fastgraph._core.cuda_eager cimport Eager_do
 from fastgraph._core.cuda_finish cimport Finish, Finish_await, Finish_launched, Finish_next
 from fastgraph._core.cuda_graph cimport CudaGraph, CudaGraph_check_stream, CudaGraph_launch
@@ -22,6 +21,7 @@ from fastgraph._core.cuda_resident cimport (
     Residents_move, Residents_send, Residents_upload, cuda_port)
 from fastgraph._core.driver cimport event_record, exec_upload, stream_query
 from fastgraph._core.feeds cimport Feed, Feed_locate, computed_at
+from fastgraph._core.pool cimport pool_copy
 from fastgraph._core.record cimport Record, RecordNode
 from fastgraph._core.runner cimport Runner
 from fastgraph._core.stream cimport (
@@ -92,14 +92,15 @@ cdef class CudaRunner(Runner):
     cdef int take(self, Py_ssize_t i, const void *at) except -1:
         cdef cuda_port *port = &self.ins[i]
         cdef void *home = <void *> port.staged
+        cdef unsigned int threads = self.threads
         cdef Py_ssize_t nbytes = port.nbytes
         if self.pending:
             settle_runs(self)
         if nbytes > LONG_COPY and self.release_gil:
             with nogil:
-                memcpy(home, at, nbytes)
+                pool_copy(home, at, nbytes, threads)
         else:
-            memcpy(home, at, nbytes)
+            pool_copy(home, at, nbytes, threads)
         return self.take_staged(i)
 
     cdef void *staging(self, Py_ssize_t i) except NULL:
@@ -253,7 +254,8 @@ cdef class CudaRunner(Runner):
         return True
 
     cdef int await_over(self, bint helping) except -1:
-        return wait_for(self, self.graph.used) if self.pending else 0
+        # Asking is much sooner done than waiting for an event behind what is over.
+        return 0 if self.over() else wait_for(self, self.graph.used)
 
     cdef int conclude(self) except -1:
         return conclude(self)
@@ -450,6 +452,7 @@ cdef list time_nodes(CudaRunner self):
     events = [Event(self.device, stream) for _ in range(len(self.record.nodes) + 1)]
     LastUse_before(graph.last_use, stream)
     graph.used = stream                  # that is where the graph's work is, for who waits
+    Bound_note_care(graph)
     self.pending = True
     events[0].record()
     for node, event in zip(self.record.nodes, events[1:]):
@@ -532,7 +535,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
                 Block staged not None,
                 Block outputs not None, Block fault not None, list inputs not None,
                 list results not None, Py_ssize_t scalar_memory, bint ready, helpers,
-                policy="auto", bint expect_long=False, Finish finish=None):
+                policy="auto", bint expect_long=False, Finish finish=None, unsigned int threads=1):
     """Return the runner of a record on a GPU.
 
     Parameters
@@ -561,6 +564,8 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
         A run is expected to take so long that a wait lets them go on at once.
     finish : Finish, optional
         How a short run says that it is over.
+    threads : int, default 1
+        How many may share a long copy to pinned memory, or from there.
 
     Raises
     ------
@@ -589,6 +594,7 @@ def cuda_runner(CudaDevice device not None, Stream stream not None, owner,
     self.residents = Residents_create(device, len(inputs))
     self.finish = finish
     self.policy = policy
+    self.threads = threads
     self.expect_long = policy is True or (expect_long and policy is not False)
     self.release_gil = self.expect_long
     port.resident = port.on_host = False

@@ -735,5 +735,6 @@ cdef bint place_outputs(Engine self, list places) except -1:
 cdef list Engine_fresh(Engine self, Py_ssize_t shift):
     cdef Py_ssize_t i
     return [fresh_output(self.active, i, <cnp.ndarray> self.views[i],
-                         <char *> self.results[i].home + shift, self.results[i].nbytes)
+                         <char *> self.results[i].home + shift, self.results[i].nbytes,
+                         self.runner.threads)
             for i in range(len(self.views))]

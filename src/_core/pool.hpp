@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -208,6 +209,39 @@ class Pool {
 // left where it lies. Runs that the fork cut off are told from live ones by this count.
 inline Pool *g_pool = nullptr;
 inline uint32_t g_forks = 0;
+
+// A copy in pieces, for any of the workers.
+static inline void copy_piece(const fg_call *call) {
+  const size_t nbytes = size_t(call->params[0]), piece = size_t(call->params[1]);
+  const size_t start = piece * size_t(call->part);
+  memcpy(static_cast<char *>(call->args[0]) + start, static_cast<char *>(call->args[1]) + start,
+         nbytes - start < piece ? nbytes - start : piece);
+}
+
+static inline int never(void *) { return 0; }
+
+// Longer copies are done by several threads: one alone fills but a part of a socket's bandwidth, and
+// less where the pages it writes are new.
+constexpr size_t kLongCopy = 128 << 10, kCopyPiece = 32 << 10;
+constexpr uint32_t kCopyThreads = 8;
+
+static inline void copy_long(void *to, const void *from, size_t nbytes, uint32_t threads) {
+  Pool *pool = g_pool;
+  if (threads > kCopyThreads) threads = kCopyThreads;
+  const size_t pieces = nbytes / kCopyPiece < Pool::kMaxParts ? (nbytes - 1) / kCopyPiece + 1
+                                                              : size_t(Pool::kMaxParts);
+  if (threads < 2 || nbytes < kLongCopy || !pool->acquire(threads)) {
+    memcpy(to, from, nbytes);
+    return;
+  }
+  void *const args[] = {to, const_cast<void *>(from)};
+  // Of whole pages, so that no two threads touch the same new one.
+  const size_t piece = ((nbytes - 1) / pieces / 4096 + 1) * 4096;
+  const int64_t params[] = {int64_t(nbytes), int64_t(piece)};
+  const fg_call call = {args, params, 0, 0, nullptr, 0};
+  pool->run(&copy_piece, call, uint32_t((nbytes - 1) / piece + 1), &never, nullptr);
+  pool->release();
+}
 
 static inline void after_fork_in_child() {
   const int64_t spin = g_pool->spin_ns();

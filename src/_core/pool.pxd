@@ -18,5 +18,7 @@ cdef extern from "pool.hpp" namespace "fastgraph" nogil:
     int64_t now_ns()
 
 cdef Pool *pool_get() noexcept nogil
+# As memcpy; a long copy is done by up to so many of the threads, if no run has them.
+cdef void pool_copy(void *to, const void *source, size_t nbytes, uint32_t threads) noexcept nogil
 cdef uint32_t pool_forks() noexcept nogil
 cdef int pool_nap() except -1

@@ -12,6 +12,7 @@ cdef extern from "pool.hpp" namespace "fastgraph" nogil:
     Pool *g_pool
     uint32_t g_forks
     void start_pool()
+    void copy_long(void *to, const void *source, size_t nbytes, uint32_t threads)
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int microseconds)
@@ -21,6 +22,10 @@ start_pool()
 
 cdef Pool *pool_get() noexcept nogil:
     return g_pool
+
+
+cdef void pool_copy(void *to, const void *source, size_t nbytes, uint32_t threads) noexcept nogil:
+    copy_long(to, source, nbytes, threads)
 
 
 cdef uint32_t pool_forks() noexcept nogil:
@@ -33,6 +38,22 @@ cdef int pool_nap() except -1:
     with nogil:
         usleep(50)
     return 0
+
+
+def copy(const unsigned char[::1] source not None, unsigned char[::1] to not None,
+         uint32_t threads):
+    """Copy bytes by up to `threads` of the threads, as inputs and outputs of a GPU are copied.
+
+    Raises
+    ------
+    InputError
+        There are other numbers of bytes on both sides.
+    """
+    if source.shape[0] != to.shape[0]:
+        raise InputError(f"{source.shape[0]} bytes do not fit {to.shape[0]}")
+    if source.shape[0]:
+        with nogil:
+            pool_copy(&to[0], &source[0], <size_t> source.shape[0], threads)
 
 
 def forks():

@@ -11,6 +11,7 @@ cdef class Runner:
     cdef readonly Block arena
     cdef readonly Block outputs          # host-visible; what offsets of outputs are relative to
     cdef readonly bint release_gil       # other threads may go on during a run
+    cdef readonly unsigned int threads   # that may share a long copy of inputs or outputs
     cdef readonly bint on_device         # arrays may lie in memory of a device
     cdef readonly object own_stream      # where runs are put by default; None where there are none
     cdef list feeds                      # None where there are none

@@ -31,9 +31,10 @@ cdef bint Active_fits(Active self, Py_ssize_t i, array) except -1
 cdef int Active_grow(Active self, list growing, tuple specs) except -1
 # What a run writes of output `i`, of arrays of its shape; None for all.
 cdef tuple Active_part(Active self, Py_ssize_t i)
-# An array of the caller's own with that; the whole output lies at `home`.
+# An array of the caller's own with that; the whole output lies at `home`, from where up to
+# `threads` threads copy it.
 cdef cnp.ndarray fresh_output(Active active, Py_ssize_t i, cnp.ndarray view, const void *home,
-                              Py_ssize_t nbytes)
+                              Py_ssize_t nbytes, unsigned int threads)
 # Copy that.
 cdef int Active_copy(Active self, Py_ssize_t i, to, view) except -1
 # Do so to a buffer; one on a device is copied as a whole, there and back.

@@ -4,9 +4,9 @@
 import numpy as np
 
 cimport numpy as cnp
-from libc.string cimport memcpy
 
 from fastgraph._core.feeds cimport Growth, Growth_prepare
+from fastgraph._core.pool cimport pool_copy
 from fastgraph._core.runner cimport Runner
 
 from fastgraph._core.checks import as_array
@@ -61,7 +61,7 @@ cdef int stage(Runner runner, Py_ssize_t i, const input_slot *slot, const Py_ssi
                cnp.ndarray array) except -1:
     if PyArray_ISCARRAY_RO(array):
         # Without giving up the GIL, which PyArray_CopyInto does: see place_sequence.
-        memcpy(runner.staging(i), cnp.PyArray_DATA(array), slot.nbytes)
+        pool_copy(runner.staging(i), cnp.PyArray_DATA(array), slot.nbytes, runner.threads)
     elif cnp.PyArray_CopyInto(staged(runner, i, slot, dims), array) < 0:
         return -1
     return runner.take_staged(i)
@@ -113,14 +113,14 @@ cdef tuple Active_part(Active self, Py_ssize_t i):
 
 
 cdef cnp.ndarray fresh_output(Active active, Py_ssize_t i, cnp.ndarray view, const void *home,
-                              Py_ssize_t nbytes):
+                              Py_ssize_t nbytes, unsigned int threads):
     cdef cnp.ndarray array
     part = Active_part(active, i)
     if part is not None:
         return np.array(view[part], order="C")
     array = cnp.PyArray_EMPTY(
         cnp.PyArray_NDIM(view), cnp.PyArray_DIMS(view), cnp.PyArray_TYPE(view), 0)
-    memcpy(cnp.PyArray_DATA(array), home, nbytes)
+    pool_copy(cnp.PyArray_DATA(array), home, nbytes, threads)
     return array
 
 

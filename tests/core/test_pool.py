@@ -160,3 +160,41 @@ def test_fork_amid_a_run_of_another_thread():
         stop.set()
         thread.join()
     assert codes == [0] * 5
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("nbytes", [0, 1, (128 << 10) - 1, 128 << 10, (1 << 20) + 13])
+def test_copies(nbytes, threads):
+    source = np.random.default_rng(nbytes).integers(0, 256, nbytes, "u1")
+    to = np.full(nbytes + 2, 7, "u1")
+    pool.copy(source, to[1:-1], threads)
+    assert (to[1:-1] == source).all()
+    assert to[0] == to[-1] == 7
+
+
+def test_copies_of_other_sizes():
+    with pytest.raises(fg.InputError, match="3 bytes do not fit 4"):
+        pool.copy(bytes(3), bytearray(4), 2)
+
+
+def test_copies_beside_runs():
+    model, x = large_model()
+    expected = model.run({"x": x})[0]
+    source, to = np.random.default_rng(1).bytes(1 << 20), bytearray(1 << 20)
+    over = threading.Event()
+    runs = []
+
+    def run():
+        while not over.is_set():
+            runs.append((model.run({"x": x})[0] == expected).all())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    for _ in range(50):
+        to[:] = bytes(1 << 20)
+        pool.copy(source, to, 2)
+        assert to == source
+    over.set()
+    thread.join()
+    assert runs
+    assert all(runs)

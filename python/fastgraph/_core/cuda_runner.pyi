@@ -40,4 +40,5 @@ def cuda_runner(
     policy: Literal["auto"] | bool = "auto",
     expect_long: bool = False,
     finish: Finish | None = None,
+    threads: int = 1,
 ) -> CudaRunner: ...

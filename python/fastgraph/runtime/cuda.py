@@ -66,8 +66,9 @@ class CudaSide(Side):
     threads = 1
     lanes = 3  # One copies in, one computes, one copies out.
 
-    def __init__(self, context: DeviceContext, release_gil: _Policy) -> None:
+    def __init__(self, context: DeviceContext, copy_threads: int, release_gil: _Policy) -> None:
         super().__init__(context)
+        self.copy_threads = copy_threads
         self.release_gil = release_gil
 
     @property
@@ -372,6 +373,7 @@ class CudaCode(Code):
             self.side.release_gil,
             _expected_ns(program) >= LONG_NS,
             finish,
+            self.side.copy_threads,
         )
 
     def _finish(self, program: Program) -> Finish | None:

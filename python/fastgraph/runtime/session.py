@@ -34,7 +34,8 @@ class Session:
         ``"cpu"``, ``"cuda"``, ``"cuda:1"`` …; as `DeviceContext` takes it.
     threads : int, optional
         How many threads of the host share the work of one run on cpu; by default every core that
-        the process may use. Results depend on neither this nor on what else runs.
+        the process may use. On cuda up to eight of them share long copies to pinned memory and
+        from there. Results depend on neither this nor on what else runs.
     release_gil : "auto" or bool, default "auto"
         Whether runs let other Python threads go on. "auto" keeps the GIL for work estimated under
         200 microseconds, since handing it over costs more than that; on cuda the wait for longer
@@ -84,7 +85,7 @@ class Session:
             return HostSide(self.context, self.threads, self.release_gil)
         # By name, so that a build without the modules loads the rest.
         module: Any = importlib.import_module("fastgraph.runtime.cuda")
-        side: Side = module.CudaSide(self.context, self.release_gil)
+        side: Side = module.CudaSide(self.context, self.threads, self.release_gil)
         return side
 
     def compile(self, graph: Graph, options: CompileOptions | None = None) -> CompiledGraph:
