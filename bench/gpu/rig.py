@@ -139,10 +139,12 @@ class Rig:
         }
         self.stream = int(self.ctx.stream.__cuda_stream__()[1])
         self.must(self.twin.twin_open(self.functions["linger"].handle))
-        self.clock = float(np.median(loop("pass", {"_": None})(2000)))
-        self.twin_clock = float(np.median(self.sampled(self.twin.twin_clock)(2000)))
         if not self.smoke:
             self._raise_clocks()
+        # As what they are taken off: behind a wait, which leaves little of a clock in the caches.
+        clock = loop("pass", {"_": None}, after=self.wait)
+        self.clock = float(np.median(clock(500)))
+        self.twin_clock = float(np.median(self.one_by_one(self.twin.twin_clock)(500)))
 
     def __getitem__(self, name: str) -> Any:
         return self.functions[name]
@@ -161,13 +163,19 @@ class Rig:
         """Let `stream` be busy while the next calls are timed."""
         self.must(self.twin.twin_busy(stream, BUSY_NS))
 
-    def sampled(self, call: Callable[..., int], *arguments: Any) -> Callable[[int], list[float]]:
-        """A function that has a twin take so many samples; they come last in `arguments`."""
+    def one_by_one(self, call: Callable[..., int], *arguments: Any) -> Callable[[int], list[float]]:
+        """A function that has a twin take samples each behind the wait that our calls come after.
+
+        Else what the wait leaves in the caches would count as our call's.
+        """
 
         def run(samples: int) -> list[float]:
-            us = (ctypes.c_double * samples)()
-            self.must(call(*arguments, samples, us))
-            return list(us)
+            us, taken = (ctypes.c_double * 1)(), []
+            for _ in range(samples):
+                self.must(call(*arguments, 1, us))
+                taken.append(us[0])
+                self.wait()
+            return taken
 
         return run
 
@@ -269,12 +277,12 @@ class Rig:
         """The same by a loop in C on an executable, whosoever it is."""
         together = TOGETHER if busy else 1
 
+        twin, ns = self.twin.twin_launches, BUSY_NS if busy else 0
+        taken = self.one_by_one(lambda n, us: twin(executable, stream, n, ns, together, us))
+
         def run(samples: int) -> list[float]:
-            us = (ctypes.c_double * samples)()
-            ns = BUSY_NS if busy else 0
-            self.must(self.twin.twin_launches(executable, stream, samples, ns, together, us))
             count(samples * (together + busy))
-            return list(us)
+            return taken(samples)
 
         return Way(run, clock=self.twin_clock / together)
 
