@@ -1,5 +1,7 @@
 from libc.stdint cimport uintptr_t
 
+from fastgraph._core.key cimport Described
+
 cdef enum:
     MAX_NDIM = 32
 
@@ -31,11 +33,9 @@ cdef class Bytes:
     cdef bint writable
 
 
-cdef class Buffer:
+cdef class Buffer(Described):
     cdef readonly Block block
     cdef readonly Py_ssize_t offset
-    cdef readonly tuple shape
-    cdef readonly object dtype
     cdef readonly Py_ssize_t nbytes
     cdef readonly str device
     cdef Py_ssize_t[32] c_shape

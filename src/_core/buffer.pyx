@@ -187,7 +187,7 @@ cdef Bytes Bytes_create(Block block, uintptr_t at, Py_ssize_t nbytes, bint reado
     return self
 
 
-cdef class Buffer:
+cdef class Buffer(Described):
     """A dense, typed array on a device. Made by a `DeviceContext`.
 
     Attributes

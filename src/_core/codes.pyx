@@ -7,13 +7,17 @@ from types import CodeType
 cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uintptr_t
+from libc.string cimport memset
 
 from fastgraph.errors import InputError
 
 cdef enum:
     MAX_CODES = 4096                     # remembered, with what they name
+    NEAR = 64
 
 cdef dict _codes = {}                    # address of a code object → CodeNames, which keeps it
+# Some of them, by their addresses, for a look that costs next to nothing.
+cdef PyObject *_near[NEAR]
 
 _READ_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _BIND_GLOBAL = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL"))
@@ -31,8 +35,14 @@ cdef class CodeNames:
 
 cdef CodeNames names_of(object code):
     """What `code` names; remembered for the codes met last, which stay alive as long."""
-    cdef CodeNames names = _codes.get(<uintptr_t> <PyObject *> code)
+    cdef uintptr_t address = <uintptr_t> <PyObject *> code
+    cdef PyObject **near = &_near[(address >> 5) % NEAR]
+    cdef CodeNames names
+    if near[0] != NULL and (<CodeNames> near[0]).code is code:
+        return <CodeNames> near[0]
+    names = _codes.get(address)
     if names is not None:
+        near[0] = <PyObject *> names
         return names
     read, bound, captured, attributes = scan(code)
     names = CodeNames.__new__(CodeNames)
@@ -42,8 +52,9 @@ cdef CodeNames names_of(object code):
         place for place, name in enumerate(code.co_freevars) if name not in captured])
     names.bound_attributes = frozenset(attributes)
     while len(_codes) >= MAX_CODES:
-        _codes.pop(next(iter(_codes)), None)
-    _codes[<uintptr_t> <PyObject *> code] = names
+        _dropped = _codes.pop(next(iter(_codes)), None)
+        memset(_near, 0, sizeof(_near))          # before that dies
+    _codes[address] = names
     return names
 
 

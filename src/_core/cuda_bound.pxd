@@ -11,9 +11,8 @@ from fastgraph._core.stream cimport CudaDevice, Stream
 
 
 cdef class Bound(Executable):
-    cdef uintptr_t context                   # these two before all: what a launch needs
+    cdef uintptr_t context
     cdef uintptr_t executable                # 0: closed
-    cdef bint needs_care                     # a launch has more to do than to launch
     cdef DriverGraph built
     cdef Stream used                         # of the last launch; None before
     cdef readonly CudaDevice device
@@ -43,5 +42,7 @@ cdef int Bound_try_return(Bound self) except -1
 cdef int Bound_take(Bound self, Record record, object blocks) except -1
 # Keep `what` until no launch that is under way can need it.
 cdef int Bound_retire(Bound self, object what) except -1
-# Whether a launch has more to do may have changed.
+# The same with one scalar; False: it takes the long way, and nothing has happened.
+cdef bint Bound_store_one(Bound self, tuple where, bytes value, bint once) except -1
+# What is launched, or whether a launch has more to do, may have changed.
 cdef int Bound_note_care(Bound self) except -1

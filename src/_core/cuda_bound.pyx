@@ -17,8 +17,9 @@ from fastgraph._core.cuda_build cimport (
 from fastgraph._core.cuda_nodes cimport (
     CHILD_NODE, Maker, Places, Places_create, Shadow, look, place)
 from fastgraph._core.cuda_retired cimport Retired_add
-from fastgraph._core.cuda_values cimport Values_are_due, Values_moved, Values_store
-from fastgraph._core.executable cimport Executable
+from fastgraph._core.cuda_values cimport (
+    Values_are_due, Values_moved, Values_store, Values_store_one)
+from fastgraph._core.executable cimport Executable, launch_line
 from fastgraph._core.record cimport Record
 
 from fastgraph._core.cuda_build import Rebuild
@@ -37,15 +38,21 @@ cdef class Bound(Executable):
     def __cinit__(self):
         self.context = 0
         self.executable = 0
-        self.needs_care = True
+        self.line = new launch_line()
         self.rebuilds = 0
+
+    def __dealloc__(self):
+        del self.line
 
     def _rebuild(self, str reason):
         Bound_rebuild(self, self.record, {}, reason)
 
 
 cdef int Bound_note_care(Bound self) except -1:
-    self.needs_care = Values_are_due(self.values) or len(self.away) > 0
+    # Most launches follow one of the same executable on the stream of its own.
+    self.line.exec_ = <void *> self.executable
+    self.line.care = (Values_are_due(self.values) or len(self.away) > 0 or not self.executable
+                      or self.line.launch == NULL or <void *> self.used != self.line.home)
     return 0
 
 
@@ -111,7 +118,7 @@ cdef int swap_places(Bound self, dict memories, vector[place] &at, list blocks) 
 cdef int Bound_lend(Bound self, dict before) except -1:
     """Note where memories that are elsewhere belong: no later launch may find them there."""
     self.away = before
-    self.needs_care = True
+    self.line.care = True
     return 0
 
 
@@ -149,6 +156,13 @@ cdef int Bound_store(Bound self, dict values, bint once) except -1:
     Values_store(self.values, self.built, values, once, self)
     Bound_note_care(self)
     return 0
+
+
+cdef bint Bound_store_one(Bound self, tuple where, bytes value, bint once) except -1:
+    if not Values_store_one(self.values, self.built, where, value, once, self):
+        return False
+    Bound_note_care(self)
+    return True
 
 
 cdef int Bound_take(Bound self, Record record, object blocks) except -1:
@@ -224,7 +238,7 @@ cdef int Bound_rebuild(Bound self, Record record, dict changes, str reason) exce
     self.built = fresh
     self.executable = fresh.executable
     self.rebuilds += 1
-    return 0
+    return Bound_note_care(self)
 
 
 cdef int Bound_retire(Bound self, object what) except -1:

@@ -6,6 +6,8 @@ no node of the driver (an empty child), one, or many (a child, a conditional); w
 waits for its exits.
 """
 
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
@@ -442,7 +444,7 @@ cdef str DriverGraph_store(DriverGraph self, dict values, dict before):
                 patch(shadow, key, value)
         for shadow in dirty:
             if Shadow_push(shadow, self.context, self.executable, shadow.node) == UPDATE_REFUSED:
-                refused = f"the driver refused a value of node {shadow.top} {shadow.source.name!r}"
+                refused = refusal(shadow)
                 break
     except BaseException:
         unstore(self, dirty, values, before)
@@ -452,6 +454,32 @@ cdef str DriverGraph_store(DriverGraph self, dict values, dict before):
     for shadow in dirty:
         shadow.is_dirty = False
     return refused
+
+
+cdef bint DriverGraph_has_one(DriverGraph self, tuple key) except -1:
+    cdef PyObject *numbers = PyDict_GetItemWithError(self.scalar_sites, key)
+    return numbers == NULL or len(<list> numbers) == 1
+
+
+cdef str DriverGraph_store_one(DriverGraph self, tuple key, bytes value, bytes before):
+    cdef PyObject *numbers = PyDict_GetItemWithError(self.scalar_sites, key)
+    cdef Shadow shadow
+    if numbers == NULL:
+        return None                      # nothing reads it
+    shadow = self.shadows[<Py_ssize_t> (<list> numbers)[0]]
+    try:
+        patch(shadow, key, value)
+        if Shadow_push(shadow, self.context, self.executable, shadow.node) != UPDATE_REFUSED:
+            return None
+    except BaseException:
+        unstore(self, [shadow], {key: value}, {key: before})
+        raise
+    unstore(self, [shadow], {key: value}, {key: before})
+    return refusal(shadow)
+
+
+cdef str refusal(Shadow shadow):
+    return f"the driver refused a value of node {shadow.top} {shadow.source.name!r}"
 
 
 cdef int unstore(DriverGraph self, list dirty, dict values, dict before) except -1:

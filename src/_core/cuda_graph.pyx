@@ -12,22 +12,25 @@ cimport cython
 from fastgraph._core.buffer cimport Block
 from fastgraph._core.cuda_bound cimport (
     Bound, Bound_lend, Bound_maker, Bound_note_care, Bound_put, Bound_return, Bound_store,
-    Bound_take, Bound_try_return)
+    Bound_store_one, Bound_take, Bound_try_return)
 from fastgraph._core.cuda_build cimport DriverGraph_create
 from fastgraph._core.cuda_cells cimport Cells, Cells_send
 from fastgraph._core.cuda_host cimport (
     HostFaults_create, HostFaults_raise, host_inside, host_refuse)
 from fastgraph._core.cuda_nodes cimport Maker, Places_create, blame
 from fastgraph._core.cuda_retired cimport Retired_add, Retired_clear, Retired_create
-from fastgraph._core.cuda_values cimport Values_create, Values_spend
+from fastgraph._core.cuda_values cimport Values_create, Values_spend, Values_wait
 from fastgraph._core.driver cimport (
-    driver_check, driver_idle, exec_launch, exec_upload, stream_capturing)
-from fastgraph._core.executable cimport adopt
+    LAST_BUILTIN, driver_check, driver_idle, driver_trouble, exec_launch, exec_launched,
+    exec_launcher, exec_upload, stream_capturing)
+from fastgraph._core.executable cimport (
+    adopt, graph_launcher, is_clear, is_free, launch_at_once, launch_line)
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
 from fastgraph._core.record cimport Record
 from fastgraph._core.stream cimport (
-    CudaDevice, LastUse, LastUse_before, Stream, Stream_mark, Stream_wait, keeps_gil)
+    MANY_UNOBSERVED, CudaDevice, LastUse, LastUse_before, Stream, Stream_mark, Stream_wait,
+    host_functions, keeps_gil)
 
 from fastgraph.errors import (
     ContextPoisonedError, FastGraphError, FastGraphWarning, GraphError, UnsupportedError)
@@ -120,6 +123,36 @@ cdef class CudaGraph(Bound):
         CudaGraph_check_stream(self, self.stream)
         return CudaGraph_replay(self, self.stream)
 
+    cdef int launched(self, int result) except -1:
+        return exec_launched(self.context, result)
+
+    cdef int replay_value(self, tuple where, bytes value) except -1:
+        cdef int rebuilds = self.rebuilds
+        # A replay at once but for values: those that an earlier launch has left are changed here.
+        if (self.line.launch == NULL or not self.executable or self.used is not self.stream
+                or not is_free(self.line) or self.away or Values_wait(self.values)):
+            return self.replay_values({where: value})
+        GraphLock_take(self.lock)
+        try:
+            if Bound_store_one(self, where, value, True):
+                Values_spend(self.values)        # for this launch, whatever becomes of it
+                if self.rebuilds == rebuilds:
+                    return exec_launched(self.context, launch_at_once(self.line))
+                # Who was told of that has run code.
+                return CudaGraph_launch_with(self, self.stream)
+        finally:
+            GraphLock_give(self.lock)
+        return self.replay_values({where: value})
+
+    cdef int store_value(self, tuple where, bytes value) except -1:
+        CudaGraph_enter(self, False)
+        try:
+            if not Bound_store_one(self, where, value, False):
+                Bound_store(self, {where: value}, False)
+        finally:
+            CudaGraph_leave(self, False)
+        return 0
+
     cdef int replay_values(self, dict values) except -1:
         CudaGraph_enter(self, False)
         try:
@@ -176,6 +209,7 @@ cdef class CudaGraph(Bound):
             exec_upload(self.context, self.executable, stream.handle)
             Stream_mark(stream)
             self.used = stream
+            Bound_note_care(self)
         finally:
             CudaGraph_leave(self, False)
 
@@ -213,7 +247,7 @@ cdef class CudaGraph(Bound):
             single.close()
         self.singles = {}
         self.executable = 0
-        self.needs_care = True
+        self.line.care = True
         self.built = None
         Retired_clear(self.retired)
         self.places = None
@@ -485,7 +519,28 @@ def instantiate(Record record not None, object blocks not None, CudaDevice devic
     Bound_note_care(self)
     if lock is not None:
         self.lock = lock                 # only now: a run may hold it
+    CudaGraph_draw(self)
     return self
+
+
+cdef int CudaGraph_draw(CudaGraph self) except -1:
+    """Gather what `replay` looks at."""
+    cdef launch_line *line = self.line
+    cdef Stream stream = self.stream
+    line.stream = <void *> stream.handle
+    line.home = <void *> stream
+    line.last_use = &self.last_use.at
+    line.busy = &self.lock.busy
+    line.reserved = &self.lock.reserved
+    line.marks = &stream.marks
+    line.unobserved = &stream.unobserved
+    line.most_unobserved = MANY_UNOBSERVED
+    line.host_functions = host_functions()
+    line.trouble = driver_trouble()
+    # Another library's may be in a capture, and the driver's own are those of the current context.
+    if stream.owner is None and stream.handle > LAST_BUILTIN:
+        line.launch = <graph_launcher> exec_launcher()
+    return Bound_note_care(self)
 
 
 cdef int CudaGraph_settle(CudaGraph self) except -1:
@@ -551,12 +606,8 @@ cdef inline void CudaGraph_leave(CudaGraph self, bint held) noexcept:
 
 cdef inline int CudaGraph_replay(CudaGraph self, Stream stream) except -1:
     cdef GraphLock lock = self.lock
-    # With the GIL kept from here to the end, a lock that nobody holds need not be taken. What the
-    # stream has to wait for is done elsewhere: letting go of another stream may give up the GIL.
-    if (not self.needs_care and self.last_use.stream is stream and self.used is stream
-            and not lock.busy and not lock.reserved and keeps_gil(stream)):
-        exec_launch(self.context, self.executable, stream.handle)
-        return Stream_mark(stream)
+    if stream is self.stream and is_clear(self.line):
+        return exec_launched(self.context, launch_at_once(self.line))
     host_refuse()
     GraphLock_take(lock)
     try:
@@ -573,6 +624,11 @@ cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
     Bound_return(self)
     if self.values.once_used:
         Bound_store(self, {}, False)
+    return CudaGraph_launch_with(self, stream)
+
+
+cdef int CudaGraph_launch_with(CudaGraph self, Stream stream) except -1:
+    """Launch with values as they are."""
     LastUse_before(self.last_use, stream)
     CudaGraph_send(self, stream)
     if keeps_gil(stream):
@@ -584,7 +640,7 @@ cdef int CudaGraph_launch(CudaGraph self, Stream stream) except -1:
     Stream_mark(stream)
     self.used = stream
     Values_spend(self.values)
-    return 0
+    return Bound_note_care(self)
 
 
 cdef inline int CudaGraph_send(CudaGraph self, Stream stream) except -1:

@@ -2,8 +2,11 @@
 """The values of one graph's scalars, those in nodes and those in memory."""
 
 cimport cython
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
 
-from fastgraph._core.cuda_build cimport DriverGraph, DriverGraph_store
+from fastgraph._core.cuda_build cimport (
+    DriverGraph, DriverGraph_has_one, DriverGraph_store, DriverGraph_store_one)
 from fastgraph._core.cuda_cells cimport (
     Cells, Cells_check, Cells_create, Cells_moved, Cells_put)
 from fastgraph._core.stream cimport CudaDevice
@@ -62,13 +65,43 @@ cdef int Values_store(Values self, DriverGraph built, dict values, bint once,
     return 0
 
 
+cdef bint Values_store_one(Values self, DriverGraph built, tuple where, bytes value, bint once,
+                           object graph) except -1:
+    cdef PyObject *before = PyDict_GetItemWithError(self.now, where)
+    cdef bytes had
+    cdef str refused
+    if before == NULL or (self.cells is not None and where in self.cells.sizes):
+        return False
+    if self.once and (not self.once_used or len(self.once) > 1 or where not in self.once):
+        return False
+    if not DriverGraph_has_one(built, where):
+        return False
+    had = <bytes> before
+    if had != value:
+        refused = DriverGraph_store_one(built, where, value, had)
+        if refused is None:
+            self.now[where] = value
+        else:
+            build_anew(self, {where: value}, graph, refused)
+    if not once:
+        self.once.clear()
+    elif not self.once:
+        self.once[where] = had
+    self.once_used = False
+    return True
+
+
 cdef int store_nodes(Values self, DriverGraph built, dict values, object graph) except -1:
-    cdef dict before
     cdef str refused = DriverGraph_store(built, values, self.now)
     if refused is None:
         self.now.update(values)
         return 0
-    before = {key: self.now.get(key) for key in values}
+    return build_anew(self, values, graph, refused)
+
+
+cdef int build_anew(Values self, dict values, object graph, str refused) except -1:
+    """Have `graph` made anew with these values, or raise and leave all as it was."""
+    cdef dict before = {key: self.now.get(key) for key in values}
     self.now.update(values)
     try:
         graph._rebuild(refused)

@@ -11,7 +11,8 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from fastgraph._core.driver_base cimport (
     host_call,
     context_memory, context_priorities, context_retain, device_bytes, device_count, device_name,
-    driver_check, driver_idle, driver_is_poisoned, driver_lost, driver_start, driver_version,
+    driver_check, driver_idle, driver_is_poisoned, driver_lost, driver_start,
+    driver_trouble, driver_version,
     event_create, event_destroy, event_elapsed, event_query, event_record, function_attribute,
     function_name, function_parameter, function_residency, function_set_attribute,
     host_allocate, host_free, kernel_function, memory_allocate, memory_free, module_function,
@@ -116,6 +117,10 @@ cdef uintptr_t exec_create(uintptr_t context, uintptr_t graph, bint priorities) 
 cdef int exec_destroy(uintptr_t exec_) except -1 nogil
 cdef int exec_upload(uintptr_t context, uintptr_t exec_, uintptr_t stream) except -1 nogil
 cdef int exec_launch(uintptr_t context, uintptr_t exec_, uintptr_t stream) except -1 nogil
+# The driver's own function for that, for streams that are not built in: it takes executable and
+# stream and returns a result, of which `exec_launched` raises the bad ones. NULL: there is none.
+cdef void *exec_launcher() except? NULL
+cdef int exec_launched(uintptr_t context, int result) except -1 nogil
 # UPDATE_TAKEN, or UPDATE_REFUSED where the driver cannot change that without another executable.
 cdef int exec_set_kernel(uintptr_t context, uintptr_t exec_, uintptr_t node,
                          const launch_spec *spec) except -1 nogil

@@ -456,6 +456,19 @@ cdef int exec_launch(uintptr_t context, uintptr_t exec_, uintptr_t stream) excep
                  "launching a graph")
 
 
+cdef void *exec_launcher() except? NULL:
+    cdef void *found = NULL
+    cdef cu.CUdriverProcAddressQueryResult status
+    driver_check(0)
+    if cu.cuGetProcAddress(b"cuGraphLaunch", &found, 12000, 0, &status) != cu.CUDA_SUCCESS:
+        return NULL
+    return found
+
+
+cdef int exec_launched(uintptr_t context, int result) except -1 nogil:
+    return check(result, context, "launching a graph")
+
+
 cdef int set_node(uintptr_t context, uintptr_t exec_, uintptr_t node,
                   cu.CUgraphNodeParams *params) except -1 nogil:
     cdef Scope scope

@@ -45,6 +45,7 @@ inline bool g_started = false;
 inline std::atomic<bool> g_lost{false};
 // Every call looks at this one alone while all is well.
 inline std::atomic<bool> g_trouble{false};
+static inline const void *trouble() { return &g_trouble; }
 inline std::atomic<uintptr_t> g_poisoned[MAX_POISONED];
 inline int g_poison[MAX_POISONED];
 inline std::mutex g_poisoning;

@@ -26,6 +26,8 @@ cdef int enter(Scope *scope, uintptr_t context) except -1 nogil
 cdef int driver_start() except -1                                # needs the GIL; again and again
 cdef bint driver_lost() noexcept nogil                           # in a forked child of a user
 cdef int driver_check(uintptr_t context) except -1 nogil         # raises if forked or poisoned
+# An atomic bool, true once the process or a context is lost: `driver_check` may raise.
+cdef const void *driver_trouble() noexcept nogil
 cdef bint driver_is_poisoned(uintptr_t context) noexcept nogil
 # Whether there is nothing left to destroy: forked, poisoned, or the interpreter ends.
 cdef bint driver_idle(uintptr_t context) noexcept nogil

@@ -20,6 +20,7 @@ cdef extern from "driver_base.hpp" namespace "fastgraph" nogil:
     bint g_started
     bint g_lost
     bint g_trouble
+    const void *trouble()
     bint is_sticky(int result)
     bint is_finalizing()
     int poison_of(uintptr_t context)
@@ -193,6 +194,10 @@ cdef int driver_start() except -1:
 
 cdef bint driver_lost() noexcept nogil:
     return g_lost
+
+
+cdef const void *driver_trouble() noexcept nogil:
+    return trouble()
 
 
 cdef bint driver_is_poisoned(uintptr_t context) noexcept nogil:

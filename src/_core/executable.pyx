@@ -8,14 +8,18 @@ from cpython.object cimport PyObject, PyTypeObject
 from fastgraph._core.counters cimport EXECUTABLES, counters_add
 from fastgraph._core.lock cimport (
     GraphLock, GraphLock_give, GraphLock_is_mine, GraphLock_take)
-from fastgraph._core.scalars cimport ScalarTable, ScalarTable_read
+from fastgraph._core.scalars cimport ScalarTable, ScalarTable_one, ScalarTable_read
 
 from fastgraph.errors import GraphError
 
 
 cdef extern from "front.hpp" namespace "fastgraph":
     ctypedef int (*front_plain)(PyObject *self) except -1
-    int install_front(PyTypeObject *type, const char *name, front_plain plain) except -1
+    ctypedef int (*front_named)(PyObject *self, PyObject *name, PyObject *value) except -1
+    int install_front "fastgraph::install_front<0>" (
+        PyTypeObject *type, const char *name, front_plain plain, front_named named) except -1
+    int install_other_front "fastgraph::install_front<1>" (
+        PyTypeObject *type, const char *name, front_plain plain, front_named named) except -1
 
 
 cdef class Executable:
@@ -40,6 +44,16 @@ cdef class Executable:
 
     cdef int replay_values(self, dict values) except -1:
         """`replay` with these values of scalars in this run."""
+        raise NotImplementedError
+
+    cdef int replay_value(self, tuple where, bytes value) except -1:
+        return self.replay_values({where: value})
+
+    cdef int store_value(self, tuple where, bytes value) except -1:
+        (<object> self).set_scalars({where: value})
+        return 0
+
+    cdef int launched(self, int result) except -1:
         raise NotImplementedError
 
     cdef int check_thread(self) except -1:
@@ -67,6 +81,7 @@ cdef int adopt(object holder, dict changes) except -1:
     return 0
 
 
+@cython.no_gc_clear
 cdef class Cell:
     """What all handles of one executable share: how to replay it when nothing is given.
 
@@ -75,17 +90,20 @@ cdef class Cell:
     """
 
     def __init__(self, Executable plain=None, ScalarTable scalars=None):
-        self.plain = plain
         self.scalars = scalars
+        self.set(plain)
 
     def set(self, Executable plain):
         """Let a replay that is given nothing be one run of `plain`; with None it is more."""
+        self.line = NULL
         self.plain = plain
+        if plain is not None:
+            self.line = plain.line
 
     def adopt(self, state, dict changes not None, Executable plain):
         """Let `state` have these attributes, and a replay be what `set` says, in one step."""
         adopt(state, changes)
-        self.plain = plain
+        self.set(plain)
 
     @property
     def n_caches(self):
@@ -148,6 +166,29 @@ cdef class Handle:
         if live or stream is not None or not replay_given(self.cell, scalars):
             self._replay(live, stream, scalars)
 
+    def set(self, **scalars):
+        """Change the defaults of scalars, and point pointers elsewhere, for this graph.
+
+        Raises
+        ------
+        InputError
+            An unknown name or a value that does not fit. Nothing was changed.
+        GraphError
+            The handle is closed, or a cache holds the graph: others would see the change.
+
+        Examples
+        --------
+        >>> import fastgraph as fg
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(b.pointer("where", x), 1.0))
+        >>> graph.set(where=y)
+        >>> graph.replay()
+        >>> x.numpy(), y.numpy()
+        (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
+        """
+        self._set(scalars)
+
 
 cdef int replay_given(Cell cell, dict given) except -1:
     """A replay that is given scalars or nothing: 1, or 0 where it takes more than a run."""
@@ -168,10 +209,49 @@ cdef int replay_given(Cell cell, dict given) except -1:
 cdef int replay_plain(PyObject *handle) except -1:
     """The replay that is given nothing: 1, or 0 where it takes more than a run."""
     cdef Cell cell = (<Handle> handle).cell
-    if cell is None or cell.plain is None:
+    cdef int result
+    if cell is None:
+        return 0
+    if cell.line != NULL and is_clear(cell.line):
+        result = launch_at_once(cell.line)
+        if result:
+            cell.plain.launched(result)
+        return 1
+    if cell.plain is None:
         return 0
     cell.plain.replay()
     return 1
 
 
-install_front(<PyTypeObject *> Handle, b"replay", replay_plain)
+cdef int replay_named(PyObject *handle, PyObject *name, PyObject *value) except -1:
+    """The replay that is given one scalar and nothing else: 1, or 0 where it takes more."""
+    cdef Cell cell = (<Handle> handle).cell
+    cdef Executable plain = None if cell is None else cell.plain
+    cdef PyObject *where = NULL
+    cdef bytes found
+    if plain is None or cell.scalars is None:
+        return 0
+    found = ScalarTable_one(cell.scalars, <object> name, <object> value, &where)
+    if found is None:
+        return 0
+    plain.replay_value(<tuple> where, found)
+    return 1
+
+
+cdef int set_named(PyObject *handle, PyObject *name, PyObject *value) except -1:
+    """The new default of one scalar of a graph that no cache holds: 1, or 0 where it is more."""
+    cdef Cell cell = (<Handle> handle).cell
+    cdef Executable plain = None if cell is None else cell.plain
+    cdef PyObject *where = NULL
+    cdef bytes found
+    if plain is None or cell.scalars is None or cell.n_caches:
+        return 0
+    found = ScalarTable_one(cell.scalars, <object> name, <object> value, &where)
+    if found is None:
+        return 0
+    plain.store_value(<tuple> where, found)
+    return 1
+
+
+install_front(<PyTypeObject *> Handle, b"replay", replay_plain, replay_named)
+install_other_front(<PyTypeObject *> Handle, b"set", NULL, set_named)

@@ -7,6 +7,10 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcmp
 
 
+cdef class Described:
+    """What has a shape and a dtype, read here without a look-up of attributes."""
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Key:

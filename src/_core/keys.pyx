@@ -1,5 +1,5 @@
 # cython: language_level=3, binding=False
-"""Keys: what a graph is looked up by in a cache.
+"""What keys of graphs are written with.
 
 A key is a list of tokens in one string of bytes. Each token is a tag and either a payload of fixed
 size or a length and as many bytes, so the string is read back in one way only: different lists of
@@ -16,6 +16,7 @@ cimport numpy as cnp
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.complex cimport PyComplex_CheckExact
 from cpython.float cimport PyFloat_CheckExact
@@ -28,7 +29,7 @@ from fastgraph._core.codes cimport (
     PyLong_AsLongLongAndOverflow, PyLong_CheckExact, PyMethod_Check, PyMethod_GET_FUNCTION,
     PyMethod_GET_SELF, PyModule_Check, PyType_Check, PyUnicode_AsUTF8AndSize, names_of,
     same_package)
-from fastgraph._core.key cimport Key
+from fastgraph._core.key cimport Described, Key
 
 from fastgraph.errors import InputError, ScopeError
 
@@ -38,29 +39,23 @@ cnp.import_array()
 cdef extern from "keys.hpp" nogil:
     uint64_t fg_hash_bytes(const unsigned char *data, size_t size)
 
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object value)
+    bint PyType_IsSubtype(type a, type b)
+
 cdef enum:
-    INLINE_BYTES = 320                   # longer keys move to the heap
     MAX_DEPTH = 64                       # of tuples in tuples; deeper ones count by identity
     MAX_DTYPES = 4096                    # of others than NumPy's numbers
-    MAX_FUNCTIONS = 64                   # followed for one key; farther ones count by identity
-
-
-cdef struct Mark:                        # where a writer stood
-    Py_ssize_t size
-    Py_ssize_t n_kept
-    Py_ssize_t n_functions
-    Py_ssize_t n_written
 
 # C variables: a name of the module costs a look-up in its dictionary.
-cdef object generic = np.generic
-cdef object void = np.void
+cdef type generic = np.generic
+cdef type void = np.void
 cdef object partial_type = partial
 cdef frozenset nothing = frozenset()
 cdef dict _dtypes = {}
 
 
 @cython.final
-@cython.freelist(4)
 @cython.auto_pickle(False)
 cdef class KeyWriter:
     """Gathers the contributions that make a `Key`.
@@ -84,23 +79,12 @@ cdef class KeyWriter:
     >>> key = writer.take_key()
     """
 
-    cdef unsigned char *data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t room
-    cdef list kept
-    cdef list functions                  # met so far; their numbers are their places
-    cdef Py_ssize_t n_written            # of `functions`
-    cdef bint taken
-    cdef unsigned char[INLINE_BYTES] inline_bytes
-
     def __cinit__(self):
         self.data = self.inline_bytes
         self.size = 0
         self.room = INLINE_BYTES
-        self.kept = []
-        self.functions = []
-        self.n_written = 0
-        self.taken = False
+        self.taken = self.searching = False
+        self.n_held = self.n_found = self.n_written = 0
 
     def __dealloc__(self):
         if self.data != self.inline_bytes:
@@ -227,11 +211,12 @@ cdef class KeyWriter:
 
     cdef Key key(self):
         cdef Key key = Key.__new__(Key)
+        cdef list kept = [<object> self.held[i] for i in range(self.n_held)]
+        if self.kept is not None:
+            kept += self.kept
         key.data = PyBytes_FromStringAndSize(<char *> self.data, self.size)
-        key.kept = tuple(self.kept)
-        key.hash = <Py_hash_t> fg_hash_bytes(self.data, self.size)
-        if key.hash == -1:
-            key.hash = -2
+        key.kept = tuple(kept)
+        key.hash = written_hash(self)
         self.taken = True
         self.kept = None
         self.functions = None
@@ -242,11 +227,14 @@ cdef class KeyWriter:
             raise ScopeError("this KeyWriter's key was taken; write to a new KeyWriter")
         return 0
 
+    cdef Py_ssize_t n_functions(self) except -1:
+        return self.n_found + (0 if self.functions is None else len(self.functions))
+
     cdef Mark mark(self):
         cdef Mark mark
         mark.size = self.size
-        mark.n_kept = len(self.kept)
-        mark.n_functions = len(self.functions)
+        mark.n_kept = self.n_held + (0 if self.kept is None else len(self.kept))
+        mark.n_functions = self.n_functions()
         mark.n_written = self.n_written
         return mark
 
@@ -254,16 +242,20 @@ cdef class KeyWriter:
         if self.taken:
             return 0
         self.size = mark.size
-        del self.kept[mark.n_kept:]
-        del self.functions[mark.n_functions:]
+        if self.kept is not None:
+            del self.kept[max(mark.n_kept - self.n_held, 0):]
         self.n_written = mark.n_written
+        if self.functions is not None:
+            del self.functions[mark.n_functions:]
+        let_go(self, mark.n_kept, mark.n_functions)
         return 0
 
-    cdef int reserve(self, Py_ssize_t nbytes) except -1:
+    cdef inline int reserve(self, Py_ssize_t nbytes) except -1:
+        return 0 if self.size + nbytes <= self.room else self.grow(nbytes)
+
+    cdef int grow(self, Py_ssize_t nbytes) except -1:
         cdef Py_ssize_t room
         cdef unsigned char *larger
-        if self.size + nbytes <= self.room:
-            return 0
         room = max(2 * self.room, self.size + nbytes)
         if self.data == self.inline_bytes:
             larger = <unsigned char *> malloc(room)
@@ -330,7 +322,8 @@ cdef class KeyWriter:
             self.size += 8
         return 0
 
-    cdef int put_dtype(self, cnp.dtype dtype) except -1:
+    cdef int put_dtype(self, object given) except -1:
+        cdef cnp.dtype dtype = given
         cdef int number = dtype.type_num
         if number < cnp.NPY_OBJECT or number == cnp.NPY_FLOAT16:
             # Kind and size, not the number: C's long and long long are one dtype to NumPy.
@@ -351,26 +344,33 @@ cdef class KeyWriter:
 
     cdef inline int put_identity(self, object value) except -1:
         self.reserve(9)
-        self.kept.append(value)
+        if self.searching and self.n_held < INLINE_KEPT:
+            Py_INCREF(value)
+            self.held[self.n_held] = <PyObject *> value
+            self.n_held += 1
+        elif self.kept is None:
+            self.kept = [value]
+        else:
+            self.kept.append(value)
         return self.put_word(b"O", <uintptr_t> <PyObject *> value)
 
     cdef int put_value(self, object value, int depth) except -1:
         cdef double[2] parts
+        if PyLong_CheckExact(value):
+            return self.put_int(value)
+        if PyUnicode_CheckExact(value):
+            return self.put_str(value)
+        if value is None:
+            return self.put_tag(b"N")
+        if value is True or value is False:
+            return self.put_tag(b"T" if value is True else b"F")
+        if PyFloat_CheckExact(value):
+            parts[0] = value
+            return self.put_raw(b"f", parts, 8)
         if PyFunction_Check(value):
             return self.put_function(value)
         if PyModule_Check(value) or PyType_Check(value):
             return self.put_identity(value)
-        if PyLong_CheckExact(value):
-            return self.put_int(value)
-        if value is None:
-            return self.put_tag(b"N")
-        if PyFloat_CheckExact(value):
-            parts[0] = value
-            return self.put_raw(b"f", parts, 8)
-        if type(value) is str:
-            return self.put_str(value)
-        if value is True or value is False:
-            return self.put_tag(b"T" if value is True else b"F")
         if type(value) is bytes:
             return self.put_bytes(b"b", value)
         if PyComplex_CheckExact(value):
@@ -396,7 +396,8 @@ cdef class KeyWriter:
                 return self.put_builtin(value, depth)
         if isinstance(value, cnp.dtype):
             return self.put_dtype(value)
-        if isinstance(value, generic) and not isinstance(value, void):
+        # By the type alone: `isinstance` would ask every other object for its ``__class__``.
+        if PyType_IsSubtype(type(value), generic) and not PyType_IsSubtype(type(value), void):
             dtype = value.dtype
             # A subclass may hold more than the value, an object's bytes are an address.
             if dtype.type is type(value) and not dtype.hasobject:
@@ -421,7 +422,7 @@ cdef class KeyWriter:
             self.put_value(value, depth + 1)
             encoded.append(PyBytes_FromStringAndSize(<char *> self.data + start, self.size - start))
         self.size = mark.size
-        if len(self.functions) > mark.n_functions:
+        if self.n_functions() > mark.n_functions:
             # Their numbers come from the order in which this set happened to give them.
             self.roll_back(mark)
             return self.put_identity(values)
@@ -467,19 +468,32 @@ cdef class KeyWriter:
     cdef int put_function(self, object function) except -1:
         """The number of a function; its parts follow when `put_functions` comes to it."""
         cdef Py_ssize_t number
-        for number in range(len(self.functions)):
-            if self.functions[number] is function:
+        for number in range(self.n_functions()):
+            if (self.found[number] == <PyObject *> function if self.searching
+                    else self.functions[number] is function):
                 return self.put_word(b"R", number)
-        if len(self.functions) == MAX_FUNCTIONS:
+        number = self.n_functions()
+        if number == MAX_FUNCTIONS:
             return self.put_identity(function)
-        self.functions.append(function)
-        return self.put_word(b"R", len(self.functions) - 1)
+        self.put_word(b"R", number)
+        if self.searching:
+            Py_INCREF(function)
+            self.found[number] = <PyObject *> function
+            self.n_found += 1
+        elif self.functions is None:
+            self.functions = [function]
+        else:
+            self.functions.append(function)
+        return 0
 
     cdef int put_functions(self) except -1:
         """The parts of all functions met, the nearest first: what refers to itself ends too."""
-        while self.n_written < len(self.functions):
+        cdef Py_ssize_t number
+        while self.n_written < self.n_functions():
+            number = self.n_written
             self.n_written += 1
-            self.put_parts(self.functions[self.n_written - 1])
+            self.put_parts(<object> self.found[number] if self.searching
+                           else self.functions[number])
         return 0
 
     cdef int put_parts(self, object function) except -1:
@@ -517,10 +531,20 @@ cdef class KeyWriter:
         return self.put_value(held, 0)
 
     cdef int put_inputs(self, tuple inputs, frozenset arrays, object convert) except -1:
+        cdef type known = None           # one of `arrays`, of which more follow as a rule
+        cdef Described described
         self.put_word(b"I", len(inputs))
         for source in inputs:
             if type(source) is cnp.ndarray:
                 self.put_array(source)
+                continue
+            if isinstance(source, Described) and (
+                    type(source) is known or type(source) in arrays):
+                known = type(source)
+                described = source
+                self.put_tag(b"A")
+                self.put_shape(described.shape)
+                self.put_dtype(described.dtype)
                 continue
             if type(source) not in arrays:
                 source = convert(source)
@@ -536,8 +560,9 @@ cdef class KeyWriter:
             self.put_tag(b"}")
         return 0
 
-    cdef int put_array(self, cnp.ndarray array) except -1:
+    cdef int put_array(self, object given) except -1:
         """What `put_inputs` writes for an array, read where NumPy has it."""
+        cdef cnp.ndarray array = given
         cdef Py_ssize_t nbytes = 8 * array.ndim
         self.put_tag(b"A")
         self.put_word(b"s", array.ndim)
@@ -558,109 +583,23 @@ cdef dict items(PyObject *mapping):
     return None if mapping == NULL else <dict> mapping
 
 
-def write_function(KeyWriter writer not None, function):
-    """Add a build function, or any other callable.
-
-    Parameters
-    ----------
-    writer : KeyWriter
-    function : callable
-        A Python function counts by its code object (by identity), by the values of the variables
-        that it captures, of its defaults and attributes, and of the module globals that its code
-        names. Bound methods and partials count by their parts, other callable objects by type
-        and identity and by their class's ``__call__``. Names that the function itself assigns do
-        not count.
-
-    Raises
-    ------
-    InputError
-        `function` is not callable; nothing was written.
-
-    Notes
-    -----
-    Values count as `KeyWriter.write_object` has it. A Python function found among them counts by
-    the same parts again, so a helper made anew with the same values is the same, and a global
-    that only the helper names is seen. The nearest 64 functions are followed so; those farther
-    away, and a global function of another top-level package than the function that names it,
-    count by identity. What a mutable object holds is not seen, nor are names that code reaches
-    by strings.
-
-    Examples
-    --------
-    >>> from fastgraph._core.keys import KeyWriter, write_function
-    >>> def make(value):
-    ...     return lambda builder: builder.add_memset(None, value)
-    >>> def key(function):
-    ...     writer = KeyWriter()
-    ...     write_function(writer, function)
-    ...     return writer.take_key()
-    >>> key(make(1.0)) == key(make(1.0)), key(make(1.0)) == key(make(2.0))
-    (True, False)
-    """
-    writer.check_open()
-    cdef Mark mark = writer.mark()
-    try:
-        writer.put_build(function)
-    except BaseException:
-        writer.roll_back(mark)
-        raise
+cdef int let_go(KeyWriter self, Py_ssize_t n_held, Py_ssize_t n_found) except -1:
+    """Drop what the arrays of a search hold beyond these numbers."""
+    cdef PyObject *last
+    while self.n_held > n_held:
+        self.n_held -= 1
+        last = self.held[self.n_held]
+        Py_DECREF(<object> last)
+    while self.n_found > n_found:
+        self.n_found -= 1
+        last = self.found[self.n_found]
+        Py_DECREF(<object> last)
+    return 0
 
 
-def write_inputs(KeyWriter writer not None, inputs, frozenset arrays not None, convert):
-    """Add inputs, each delimited from the next whatever it writes.
-
-    Parameters
-    ----------
-    writer : KeyWriter
-    inputs : iterable
-    arrays : frozenset of type
-        An object of exactly one of these types counts by its ``shape`` and ``dtype``.
-    convert : callable
-        Called with any other object; returns one of those, or an object whose
-        ``write_graph_key(writer)`` writes its contributions. Its type counts too.
-
-    Raises
-    ------
-    Exception
-        What `convert` or ``write_graph_key`` raises; nothing was written.
-    """
-    writer.check_open()
-    cdef Mark mark = writer.mark()
-    try:
-        writer.put_inputs(tuple(inputs), arrays, convert)
-    except BaseException:
-        writer.roll_back(mark)
-        raise
-
-
-def compose(build, tuple inputs not None, tuple settings not None,
-            frozenset arrays not None, convert):
-    """Return the key of a graph in one call.
-
-    Parameters
-    ----------
-    build : callable
-        As `write_function` has it.
-    inputs, arrays, convert
-        As `write_inputs` has them.
-    settings : tuple
-        All else that tells the graph apart: the device, what the caller adds, checks. They count
-        as `KeyWriter.write_object` has it.
-
-    Returns
-    -------
-    Key
-    """
-    return Key_compose(build, inputs, settings, arrays, convert)
-
-
-cdef Key Key_compose(object build, tuple inputs, tuple settings, frozenset arrays, object convert):
-    cdef KeyWriter writer = KeyWriter.__new__(KeyWriter)
-    writer.put_tuple(settings, 0)
-    writer.put_functions()
-    writer.put_inputs(inputs, arrays, convert)
-    writer.put_build(build)
-    return writer.key()
+cdef Py_hash_t written_hash(KeyWriter writer) noexcept:
+    cdef Py_hash_t found = <Py_hash_t> fg_hash_bytes(writer.data, writer.size)
+    return -2 if found == -1 else found
 
 
 cdef object integer(value, str caller):

@@ -3,6 +3,8 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from fastgraph._core.calls cimport read_word
@@ -63,6 +65,19 @@ cdef class ScalarTable:
             A value does not fit its scalar, which is named.
         """
         return ScalarTable_read(self, given)
+
+
+cdef bytes ScalarTable_one(ScalarTable self, object name, object value, PyObject **where):
+    cdef int64_t word = 0
+    cdef PyObject *found = PyDict_GetItemWithError(self.entries, name)
+    cdef Entry entry
+    if found == NULL:
+        return None
+    entry = <Entry> found
+    where[0] = <PyObject *> entry.where  # kept by the entry, and that by the table
+    if not read_word(value, entry.kind, entry.size, &word):
+        return None
+    return PyBytes_FromStringAndSize(<char *> &word, entry.size)
 
 
 cdef dict ScalarTable_read(ScalarTable self, dict given):

@@ -1,3 +1,16 @@
+from cpython.object cimport PyObject
+
+cdef enum:
+    NEAR = 64
+
+
+# An entry that was found before, borrowed from what is held.
+cdef struct near:
+    PyObject *key
+    PyObject *state
+    PyObject *cell
+
+
 cdef class Flight:
     cdef object over                     # a lock that is held until then
     cdef unsigned long thread
@@ -7,6 +20,9 @@ cdef class Flight:
 
 cdef class Shelf:
     cdef public object _held             # an OrderedDict of Key to state
+    # Some of them by the hashes of their keys, and the key that was used last or NULL.
+    cdef near[NEAR] nearby
+    cdef PyObject *newest
     cdef dict flights                    # Key → Flight
     cdef dict waiting                    # thread → the Flight that it waits for
     cdef readonly Py_ssize_t _hits

@@ -5,12 +5,14 @@ from collections import OrderedDict
 from threading import Lock
 
 cimport cython
-from cpython.object cimport PyCallable_Check
-from cpython.ref cimport PyObject
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyCallable_Check, PyObject
+from libc.string cimport memcmp, memset
 
+from fastgraph._core.contributions cimport search_begin, search_end
 from fastgraph._core.executable cimport Cell, Handle
 from fastgraph._core.key cimport Key
-from fastgraph._core.keys cimport Key_compose
+from fastgraph._core.keys cimport KeyWriter, written_hash
 
 from fastgraph.errors import GraphError, InputError
 
@@ -36,6 +38,7 @@ cdef class Shelf:
 
     def __cinit__(self):
         self._held = OrderedDict()
+        forget(self)
         self.flights = {}
         self.waiting = {}
 
@@ -92,9 +95,15 @@ cdef class Shelf:
     # An entry and what is counted of it change in one step, without Python code: an interrupt
     # comes before or after.
 
+    def _touch(self, Key key not None):
+        """Let the key of a state be the one used last; not counted."""
+        self._held.move_to_end(key)
+        self.newest = NULL
+
     def _put(self, Key key not None, state, Py_ssize_t nbytes):
         """Hold the state of a key that is not there."""
         cdef Cell cell = state.cell
+        self.newest = NULL
         self._held[key] = state
         cell.n_caches += 1
         self._nbytes += nbytes
@@ -103,6 +112,7 @@ cdef class Shelf:
         """Let go of the state of a key."""
         state = self._held[key]
         cdef Cell cell = state.cell
+        forget(self)
         del self._held[key]
         cell.n_caches -= 1
         self._nbytes -= nbytes
@@ -116,7 +126,47 @@ cdef object find(Shelf self, Key key):
     state = <object> found
     self._hits += 1
     self._held.move_to_end(key)
+    self.newest = NULL
     return state
+
+
+cdef int forget(Shelf self) except -1:
+    """Know nothing of what is held: an entry is about to go."""
+    memset(self.nearby, 0, sizeof(self.nearby))
+    self.newest = NULL
+    return 0
+
+
+cdef near *find_near(Shelf self, KeyWriter writer) except? NULL:
+    """The entry of what was written, now the one used last, if it is at hand; that is counted."""
+    cdef Py_hash_t hash = written_hash(writer)
+    cdef near *entry = &self.nearby[<size_t> hash % NEAR]
+    cdef Key key
+    if entry.key == NULL or (<Key> entry.key).hash != hash:
+        return NULL
+    key = <Key> entry.key
+    if (PyBytes_GET_SIZE(key.data) != writer.size
+            or memcmp(PyBytes_AS_STRING(key.data), writer.data, writer.size) != 0):
+        return NULL
+    self._hits += 1
+    if self.newest != entry.key:
+        self._held.move_to_end(key)
+        self.newest = entry.key
+    return entry
+
+
+cdef int note_near(Shelf self, Key key, object state) except -1:
+    """Have an entry at hand that was found and is the one used last."""
+    cdef near *entry = &self.nearby[<size_t> key.hash % NEAR]
+    cdef Cell cell = state.cell
+    # The key that is held, which need not be the one it was found by.
+    for held in reversed(self._held):
+        entry.key = <PyObject *> held
+        break
+    entry.state = <PyObject *> state
+    entry.cell = <PyObject *> cell
+    self.newest = entry.key
+    return 0
 
 
 cdef object fly(Shelf self, Key key, unsigned long me, build):
@@ -163,7 +213,7 @@ def hit(type kind not None, shelf, context, str device not None, build, tuple in
     build, inputs, key, check, verify
         As `DeviceGraph.create` has them.
     arrays, convert
-        As `fastgraph._core.keys.compose` has them.
+        As `fastgraph._core.contributions.compose` has them.
 
     Returns
     -------
@@ -175,13 +225,31 @@ def hit(type kind not None, shelf, context, str device not None, build, tuple in
             or not (check is False or type(check) is str and check == "known")
             or type(verify) is not int or verify < 0):
         return None
-    cdef Key found = Key_compose(build, inputs, (device, key, check, verify), arrays, convert)
-    cdef Handle handle
-    state = find(shelf, found)
-    if state is None:
-        return found
-    handle = Handle.__new__(kind)
+    cdef KeyWriter writer = search_begin(
+        build, inputs, device, key, check, verify, arrays, convert)
+    cdef Shelf self = shelf
+    cdef near *entry
+    cdef Key found = None
+    cdef Cell cell = None
+    state = None
+    try:
+        entry = find_near(self, writer)
+        if entry != NULL:
+            # Kept from here on: whatever runs below may drop the entry.
+            state = <object> entry.state
+            cell = <Cell> entry.cell
+        else:
+            found = writer.key()
+    finally:
+        search_end(writer)
+    if found is not None:
+        state = find(self, found)
+        if state is None:
+            return found
+        cell = state.cell
+        note_near(self, found, state)
+    cdef Handle handle = Handle.__new__(kind)
     handle._context = context
     handle._state = state
-    handle.cell = state.cell
+    handle.cell = cell
     return handle

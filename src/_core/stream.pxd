@@ -12,7 +12,7 @@ cdef class CudaDevice:
     cdef readonly int ordinal
     cdef readonly uintptr_t context
     cdef dict numbers                        # attributes, once they were asked for
-    # Streams with work that nobody has seen done, linked; not kept alive, each leaves as it dies.
+    # All streams, linked; not kept alive, each leaves as it dies.
     cdef void *first
     cdef vector[uintptr_t] left              # events behind such work of streams that are gone
     cdef vector[uintptr_t] idle              # events to be used again
@@ -41,6 +41,7 @@ cdef class Event:
 
 cdef class LastUse:
     cdef Stream stream
+    cdef void *at                        # that stream
 
 cpdef CudaDevice cuda_device(int ordinal)
 # An event of the device's own, to be given back; recorded again it may still be waited for.
@@ -59,11 +60,12 @@ cdef Stream Stream_borrow(CudaDevice device, uintptr_t handle, object owner)
 # Let what is put here from now on wait for what is on another library's CUstream, and the reverse.
 cdef int Stream_follow(Stream self, uintptr_t handle) except -1
 cdef int Stream_precede(Stream self, uintptr_t handle) except -1
-cdef int Stream_link(Stream self) except -1
 cdef int Stream_wait(Stream self, bint expect_long) except -1
 cdef int Stream_see(Stream self, uint64_t marks) except -1
 # Whether a call that enqueues on the stream may keep the GIL: it cannot block on what needs it.
 cdef bint keeps_gil(Stream self) noexcept
+# Where it is counted how many Python functions work on a GPU may call.
+cdef const Py_ssize_t *host_functions() noexcept
 cdef int host_functions_add(Py_ssize_t amount) except -1
 # Let what is put on `now` next wait for the last use, and be that.
 cdef int LastUse_before(LastUse self, Stream now) except -1
@@ -73,4 +75,4 @@ cdef inline int Stream_mark(Stream self) except -1:
     """Note that work of ours was put on the stream."""
     self.marks += 1
     self.unobserved += 1
-    return Stream_link(self) if self.unobserved == 1 else 0
+    return 0

@@ -117,7 +117,7 @@ cdef class CudaDevice:
     @property
     def has_unobserved_work(self):
         """bool: work was put on a stream, and nobody has seen it done."""
-        return self.first != NULL or not self.left.empty()
+        return bool(CudaDevice_pending(self)) or not self.left.empty()
 
     def __repr__(self):
         return f"cuda:{self.ordinal}"
@@ -183,7 +183,8 @@ cdef list CudaDevice_pending(CudaDevice self):
     cdef unsigned long recorder
     while at != NULL:
         recorder = (<Stream> at).recorder
-        if recorder == 0 or recorder == PyThread_get_thread_ident():
+        if ((<Stream> at).unobserved
+                and (recorder == 0 or recorder == PyThread_get_thread_ident())):
             streams.append(<Stream> at)
         at = (<Stream> at).after
     return streams
@@ -220,7 +221,7 @@ cdef int devices_wait(CudaDevice self) except -1:
     CudaDevice_wait(self)
     # Another device may have copied to this one, or from it.
     for other in list(_devices.values()):
-        if other is not self and other.first != NULL and not other.poisoned:
+        if other is not self and CudaDevice_pending(other) and not other.poisoned:
             CudaDevice_wait(other)
     return 0
 
@@ -228,7 +229,7 @@ cdef int devices_wait(CudaDevice self) except -1:
 cdef int devices_drain(CudaDevice self) except -1:
     cdef CudaDevice other
     for other in list(_devices.values()):
-        if other is self or (other.first != NULL and not other.poisoned):
+        if other is self or (CudaDevice_pending(other) and not other.poisoned):
             try:
                 CudaDevice_drain(other)
             except ContextPoisonedError:
@@ -313,7 +314,7 @@ cdef class Stream:
             raise InputError(
                 f"streams of {device!r} have priorities from {highest} (first) to {lowest}, "
                 f"not {priority!r}")
-        Stream_open(self, device, int.__pos__(priority))
+        Stream_open(self, device, stream_create(device.context, int.__pos__(priority)), None)
 
     def __dealloc__(self):
         cdef uintptr_t context, handle
@@ -321,6 +322,7 @@ cdef class Stream:
             return
         counters_add(STREAMS, -1)
         context, handle = self.device.context, self.handle
+        Stream_unlink(self)
         try:
             if self.unobserved:
                 Stream_leave(self)
@@ -458,26 +460,24 @@ cdef class Stream:
         return f"<{kind} {self.handle:#x} of {self.device!r}>"
 
 
-cdef int Stream_open(Stream self, CudaDevice device, int priority) except -1:
-    self.handle = stream_create(device.context, priority)
+cdef int Stream_open(Stream self, CudaDevice device, uintptr_t handle, object owner) except -1:
+    self.handle = handle
     self.device = device
-    self.owner = None
+    self.owner = owner
+    Stream_link(self)
     counters_add(STREAMS, 1)
     return 0
 
 
 cdef Stream Stream_create(CudaDevice device, int priority):
     cdef Stream self = Stream.__new__(Stream)
-    Stream_open(self, device, priority)
+    Stream_open(self, device, stream_create(device.context, priority), None)
     return self
 
 
 cdef Stream Stream_borrow(CudaDevice device, uintptr_t handle, object owner):
     cdef Stream self = Stream.__new__(Stream)
-    self.device = device
-    self.handle = handle
-    self.owner = owner
-    counters_add(STREAMS, 1)
+    Stream_open(self, device, handle, owner)
     return self
 
 
@@ -510,7 +510,7 @@ cdef int Stream_precede(Stream self, uintptr_t handle) except -1:
 
 
 cdef int Stream_link(Stream self) except -1:
-    """Be among the streams with unobserved work."""
+    """Be among the streams of the device."""
     cdef CudaDevice device = self.device
     self.before = NULL
     self.after = device.first
@@ -536,8 +536,6 @@ cdef int Stream_see(Stream self, uint64_t marks) except -1:
     if marks > self.seen:
         self.seen = marks
         self.unobserved = <Py_ssize_t> (self.marks - marks)
-        if self.unobserved == 0:
-            Stream_unlink(self)
     return 0
 
 
@@ -546,7 +544,6 @@ cdef int Stream_leave(Stream self) except -1:
     cdef CudaDevice device = self.device
     cdef uintptr_t event
     cdef size_t i = 0
-    Stream_unlink(self)
     # In a capture an event would be recorded, not put there: nobody could ever wait for it.
     if driver_idle(device.context) or stream_capturing(device.context, self.handle):
         return 0
@@ -641,6 +638,10 @@ cdef int order_raw(CudaDevice device, uintptr_t first, uintptr_t then, uintptr_t
 
 cdef bint keeps_gil(Stream self) noexcept:
     return _host_functions == 0 and self.unobserved < MANY_UNOBSERVED
+
+
+cdef const Py_ssize_t *host_functions() noexcept:
+    return &_host_functions
 
 
 cdef int host_functions_add(Py_ssize_t amount) except -1:
@@ -786,4 +787,5 @@ cdef int LastUse_before(LastUse self, Stream now) except -1:
         if self.stream is not None and self.stream.unobserved:
             Stream_order(now, self.stream)
         self.stream = now
+        self.at = <void *> now
     return 0

@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastgraph._core import codes
+from fastgraph._core.contributions import compose, write_function, write_inputs
 from fastgraph._core.key import Key, key_bytes
-from fastgraph._core.keys import KeyWriter, compose, write_function, write_inputs
+from fastgraph._core.keys import KeyWriter
 from fastgraph.errors import InputError, ScopeError
 
 ARRAYS = frozenset((np.ndarray,))

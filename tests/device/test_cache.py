@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 import threading
 
 import numpy as np
@@ -252,6 +253,84 @@ def test_a18_eviction_by_count(ctx):
     cache.clear()
     assert cache.stats.live_graphs == 0
     assert cache.stats.live_bytes == 0
+
+
+def test_hits_keep_the_order_of_use(ctx):
+    cache = fg.DeviceGraphCache(max_graphs=3)
+
+    def create(value):
+        builds = cache.stats.builds
+        fg.DeviceGraph.create(ctx, lambda b: b.add_empty() and value, cache=cache)
+        return cache.stats.builds - builds
+
+    assert [create(value) for value in "abc"] == [1, 1, 1]
+    assert [create(value) for value in "aabbabca"] == [0] * 8
+    assert create("d") == 1  # instead of b
+    assert [create(value) for value in "cad"] == [0] * 3
+    assert create("b") == 1  # instead of c
+    assert [create(value) for value in "adb"] == [0] * 3
+    cache.clear()
+    assert [create(value) for value in "adb"] == [1] * 3
+    key = fg.DeviceGraphCache.make_key(lambda b: None, context=ctx)
+    assert cache.cache(key, fg.DeviceGraph.create(ctx, lambda b: b.add_empty())).nodes
+    assert create("d") == 0
+    assert create("a") == 1
+
+
+def test_a_search_leaves_nothing(ctx):
+    things = [object() for _ in range(40)]  # more than a search holds without a list
+    cache = fg.DeviceGraphCache()
+
+    def factory(things):
+        def helper():
+            return things
+
+        return lambda b: helper() and b.add_empty()
+
+    def create(key):
+        build = factory(tuple(things))
+        fg.DeviceGraph.create(ctx, build, cache=cache, key=key)
+        return sys.getrefcount(build)
+
+    held = {create(key) for key in ("", "x" * 1000)}
+    before = [sys.getrefcount(thing) for thing in things]
+    held |= {create(key) for _ in range(3) for key in ("", "x" * 1000)}
+    assert held == {2}
+    assert [sys.getrefcount(thing) for thing in things] == before
+    assert cache.stats.builds == 2
+    assert cache.stats.hits == 6
+
+
+def test_inputs_that_keep_the_writer_or_search_themselves(ctx):
+    cache, writers = fg.DeviceGraphCache(), []
+
+    class Input(fg.DeviceGraphInput):
+        def write_graph_key(self, writer):
+            writers.append(writer)
+            writer.write_int(len(writers) and 7)
+            create(None)
+            writer.write_object(self.__class__)
+
+        def allocate_stable(self, builder):
+            return self
+
+    def create(*inputs):
+        given = [x for x in inputs if x is not None]
+        return fg.DeviceGraph.create(ctx, lambda b, *given: b.add_empty(), *given, cache=cache)
+
+    for _ in range(4):
+        create(Input())
+        create(np.zeros(3))
+    assert cache.stats.builds == 3
+    assert len({id(writer) for writer in writers}) == len(writers)
+    for writer in writers:
+        with pytest.raises(fg.ScopeError):
+            writer.write_int(1)
+    with pytest.raises(fg.InputError, match="a graph input"):
+        create(3)
+    assert cache.stats.builds == 3
+    create(np.zeros(3))
+    assert cache.stats.builds == 3
 
 
 def test_a18_eviction_by_bytes(ctx):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -95,3 +96,25 @@ def test_an_update_keeps_what_was_set(both):
     assert made.after(made.graph.replay) == 22
     assert made.after(made.graph.replay, memory=3) == 23
     assert made.after(made.graph.replay) == 22
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_sets_and_values(both, seed):
+    made, rng = both(), random.Random(seed)
+    defaults = {"node": 10, "memory": 1}
+    for _ in range(60):
+        names = [name for name in defaults if rng.random() < 0.5]
+        given = {name: rng.randrange(3) for name in names}
+        call = rng.choice(["replay", "run", "set"])
+        if call == "set":
+            made.graph.set(**given)
+            defaults |= given
+        else:
+            now = defaults | given
+            assert made.after(getattr(made.graph, call), **given) == sum(now.values())
+    for call in (made.graph.set, made.graph.replay):
+        with pytest.raises(fg.InputError, match="'other'"):
+            call(other=3)
+        with pytest.raises(fg.InputError, match="'node'"):
+            call(node=1 << 40)
+    assert made.after(made.graph.replay) == sum(defaults.values())

@@ -19,7 +19,7 @@ from tests.layout.sources import (
 # A module of the core imports only rooms of a lower number, and names to its left in its own.
 ROOMS = (
     ("types", "counters", "isa", "driver_base", "driver", "driver_virtual", "blas"),
-    ("codes", "sizes", "key", "keys", "order", "arena", "record", "checks"),
+    ("codes", "sizes", "key", "keys", "contributions", "order", "arena", "record", "checks"),
     (
         *("buffer", "reserve", "dlpack", "pool", "waiting", "stream", "device_memory"),
         *("cuda_module", "cuda_work", "cuda_reserve"),

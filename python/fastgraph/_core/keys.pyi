@@ -1,5 +1,5 @@
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from typing import final
 
 import numpy.typing as npt
 
@@ -15,18 +15,3 @@ class KeyWriter:
     def write_address(self, address: int) -> None: ...
     def write_object(self, value: object) -> None: ...
     def take_key(self) -> Key: ...
-
-def write_function(writer: KeyWriter, function: Callable[..., object]) -> None: ...
-def write_inputs(
-    writer: KeyWriter,
-    inputs: Iterable[object],
-    arrays: frozenset[type],
-    convert: Callable[[Any], object],
-) -> None: ...
-def compose(
-    build: Callable[..., object],
-    inputs: tuple[object, ...],
-    settings: tuple[object, ...],
-    arrays: frozenset[type],
-    convert: Callable[[Any], object],
-) -> Key: ...

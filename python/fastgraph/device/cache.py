@@ -100,5 +100,5 @@ class DeviceGraphCache(GraphStore):
             if present is None:
                 self._insert(key, state)
                 return graph
-            self._held.move_to_end(key)
+            self._touch(key)
             return DeviceGraph._handle(present.context, present)

@@ -179,12 +179,29 @@ class DeviceGraph(Handle):
         >>> graph.run(np.arange(3, dtype="f4"))
         (array([0., 1., 2.], dtype=float32),)
         """
+        # No more in this frame than a hit needs.
         found = None
         if cache is not None and check is not True and type(ctx) is DeviceContext:
             on = ctx._backend.device
             found = hit(cls, cache, ctx, on, build, inputs, key, check, verify, ARRAYS, as_input)
             if isinstance(found, DeviceGraph):
                 return found
+        known = found if isinstance(found, Key) else None
+        return cls._create(ctx, build, inputs, cache, key, check, verify, known)
+
+    @classmethod
+    def _create(
+        cls,
+        ctx: DeviceContext,
+        build: Callable[Concatenate[DeviceGraphBuilder, ...], object],
+        inputs: tuple[Any, ...],
+        cache: GraphStore | None,
+        key: object,
+        check: str | bool,
+        verify: int,
+        found: Key | None,
+    ) -> DeviceGraph:
+        """`create` where no graph is held; `found` is the key, if that is known."""
         check_settings(check, verify)
         if not isinstance(ctx, DeviceContext):
             raise InputError(f"create takes a DeviceContext first, not {type(ctx).__name__}")
@@ -310,27 +327,8 @@ class DeviceGraph(Handle):
         arrays = state.run(self._token, live, scalars, where, True, places)
         return arrays if given is None else tuple(given)
 
-    def set(self, **scalars: Any) -> None:
-        """Change the defaults of scalars, and point pointers elsewhere, for this graph.
-
-        Raises
-        ------
-        InputError
-            An unknown name or a value that does not fit. Nothing was changed.
-        GraphError
-            The handle is closed, or a cache holds the graph: others would see the change.
-
-        Examples
-        --------
-        >>> import fastgraph as fg
-        >>> ctx = fg.DeviceContext("cpu")
-        >>> x, y = ctx.create_buffer(2), ctx.create_buffer(2)
-        >>> graph = fg.DeviceGraph.create(ctx, lambda b: b.add_memset(b.pointer("where", x), 1.0))
-        >>> graph.set(where=y)
-        >>> graph.replay()
-        >>> x.numpy(), y.numpy()
-        (array([0., 0.], dtype=float32), array([1., 1.], dtype=float32))
-        """
+    def _set(self, scalars: dict[str, Any]) -> None:
+        """`set` where it is more than a new default of one scalar."""
         self._changeable("set").set(scalars)
 
     def update(self, node: int | str | Sequence[int] | Node, **changes: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fastgraph._core import keys
+from fastgraph._core import contributions
 from fastgraph._core.buffer import Buffer, as_source
 from fastgraph._core.key import Key
 from fastgraph._core.keys import KeyWriter
@@ -278,7 +278,7 @@ def write_inputs(writer: KeyWriter, inputs: Iterable[Any]) -> None:
     InputError
         As `as_input`; nothing was written.
     """
-    keys.write_inputs(writer, inputs, ARRAYS, as_input)
+    contributions.write_inputs(writer, inputs, ARRAYS, as_input)
 
 
 def compose_key(build: Any, inputs: tuple[Any, ...], settings: tuple[object, ...]) -> Key:
@@ -301,7 +301,7 @@ def compose_key(build: Any, inputs: tuple[Any, ...], settings: tuple[object, ...
     InputError
         `build` is not callable, or as `as_input`.
     """
-    return keys.compose(build, inputs, settings, ARRAYS, as_input)
+    return contributions.compose(build, inputs, settings, ARRAYS, as_input)
 
 
 class RecordedInput(NamedTuple):
