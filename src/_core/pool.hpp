@@ -222,7 +222,7 @@ static inline int never(void *) { return 0; }
 
 // Longer copies are done by several threads: one alone fills but a part of a socket's bandwidth, and
 // less where the pages it writes are new.
-constexpr size_t kLongCopy = 128 << 10, kCopyPiece = 32 << 10;
+constexpr size_t kLongCopy = 256 << 10, kCopyPiece = 32 << 10;
 constexpr uint32_t kCopyThreads = 8;
 
 static inline void copy_long(void *to, const void *from, size_t nbytes, uint32_t threads) {

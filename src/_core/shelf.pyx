@@ -6,7 +6,7 @@ from threading import Lock
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.object cimport PyCallable_Check, PyObject
+from cpython.object cimport PyCallable_Check, PyObject, PyTypeObject
 from libc.string cimport memcmp, memset
 
 from fastgraph._core.contributions cimport search_begin, search_end
@@ -20,6 +20,9 @@ from fastgraph.errors import GraphError, InputError
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() nogil
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+
+
+cdef tuple NOTHING = ()
 
 
 @cython.final
@@ -248,7 +251,8 @@ def hit(type kind not None, shelf, context, str device not None, build, tuple in
             return found
         cell = state.cell
         note_near(self, found, state)
-    cdef Handle handle = Handle.__new__(kind)
+    # As `Handle.__new__(kind)`, which would be looked up first.
+    cdef Handle handle = (<PyTypeObject *> kind).tp_new(kind, <PyObject *> NOTHING, NULL)
     handle._context = context
     handle._state = state
     handle.cell = cell

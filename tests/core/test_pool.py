@@ -163,7 +163,7 @@ def test_fork_amid_a_run_of_another_thread():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("nbytes", [0, 1, (128 << 10) - 1, 128 << 10, (1 << 20) + 13])
+@pytest.mark.parametrize("nbytes", [0, 1, (256 << 10) - 1, 256 << 10, (1 << 20) + 13])
 def test_copies(nbytes, threads):
     source = np.random.default_rng(nbytes).integers(0, 256, nbytes, "u1")
     to = np.full(nbytes + 2, 7, "u1")

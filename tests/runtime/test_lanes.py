@@ -770,18 +770,18 @@ def test_an_interrupt_ends_a_wait():
 @pytest.mark.cuda
 @pytest.mark.fake
 def test_commits_do_not_wait(device):
-    """Three are under way while the device does nothing; the fourth would have to wait."""
+    """Four are under way while the device does nothing; the fifth would have to wait."""
     if device != "cuda":
         pytest.skip("about cuda")
     model = layers(8)
-    sets = sets_of(8, 3)
+    sets = sets_of(8, 4)
     expected = bits([model.run(one) for one in sets])
     model.run_pipelined(sets)  # makes the lanes
-    assert model._lanes.depth == 3
+    assert model._lanes.depth == 4
     with FAKE.held():
         launches = FAKE.calls("cuGraphLaunch")
         futures = [model.submit(one) for one in sets]
-        assert FAKE.calls("cuGraphLaunch") == launches + 3
+        assert FAKE.calls("cuGraphLaunch") == launches + 4
         assert model._lanes.full(model)
         assert not any(future.done() for future in futures)
     assert bits(future.result(60) for future in futures) == expected

@@ -64,7 +64,7 @@ class CudaSide(Side):
     """One GPU."""
 
     threads = 1
-    lanes = 3  # One copies in, one computes, one copies out.
+    lanes = 4  # One copies in, one computes, one copies out, and one is handed in meanwhile.
 
     def __init__(self, context: DeviceContext, copy_threads: int, release_gil: _Policy) -> None:
         super().__init__(context)

@@ -138,7 +138,7 @@ class Pipelined(Routed):
             infinitely many.
         depth : int, optional
             How many runs may be under way; each takes a lane of memory, which is kept. By default
-            2 on cpu and 3 on cuda.
+            2 on cpu and 4 on cuda.
 
         Returns
         -------
