@@ -14,7 +14,7 @@ import importlib
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -162,12 +162,12 @@ def torch_us(case: Case, arrays: Sequence[Any]) -> float:
         return 1e3 * statistics.median(round_of(n) for _ in range(ROUNDS))
 
 
-def compare(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """One line a case."""
+def compare(clock: Clock, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+    """What can be read, then one line a case."""
     read = clock.read_bytes_per_ns()
     print(f"a kernel that only reads: {read:,.0f} GB/s")
     has_torch = installed("torch")
-    lines: list[dict[str, Any]] = [{"read_gb_per_s": read}]
+    yield {"read_gb_per_s": read}
     for case in cases:
         line: dict[str, Any] = {"case": case.name, **asdict(case)}
         try:
@@ -184,15 +184,14 @@ def compare(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
                 line["torch_us"] = torch_us(case, arrays)
         except Exception as error:  # One case that fails is a line; the others are wanted, too.
             line["failed"] = f"{type(error).__name__}: {error}"
-        lines.append(line)
         print(_shown(line), flush=True)
-    return lines
+        yield line
 
 
 def goals(cases: Sequence[Case], lines: Sequence[dict[str, Any]]) -> list[Goal]:
     """What was promised of single rows in a chain, and of what moves memory."""
     found = []
-    for case, line in zip(cases, lines, strict=True):
+    for case, line in zip(cases, lines, strict=False):
         if "share_of_copy" in line:
             what = f"{case.name}, of a copy"
             found.append(Goal(what, OF_COPY, line["share_of_copy"], least=True))
@@ -217,9 +216,8 @@ def _shown(line: dict[str, Any]) -> str:
     )
 
 
-def tiles(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
+def tiles(clock: Clock, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
     """Every way that the tables allow, for each case."""
-    lines = []
     for case in cases:
         arrays = case.arrays()
         for way in ways(case):
@@ -232,9 +230,8 @@ def tiles(clock: Clock, cases: Sequence[Case]) -> list[dict[str, Any]]:
                 shown += f" {case.nbytes / line['us'] / 1e3:7.0f} GB/s"
             except Exception as error:  # As above.
                 shown = line["failed"] = f"FAILED {type(error).__name__}: {error}"[:300]
-            lines.append(line)
             print(f"{case.name:<56} {way.name:<40} {shown}", flush=True)
-    return lines
+            yield line
 
 
 def main() -> int:
@@ -255,12 +252,15 @@ def main() -> int:
         print(f"there is no GPU to measure: {problem}", file=sys.stderr)
         return 1
     clock = Clock()
-    lines = (tiles if chosen.tiles else compare)(clock, cases)
-    record: dict[str, Any] = {"machine": environment(), "lines": lines}
-    if not chosen.tiles:
-        record["goals"] = [goal.record() for goal in goals(cases, lines[1:])]
-        print("\n".join(verdict(goal) for goal in record["goals"]))
-    chosen.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    lines: list[dict[str, Any]] = []
+    record: dict[str, Any] = {"machine": environment(), "lines": lines, "goals": []}
+    for line in (tiles if chosen.tiles else compare)(clock, cases):
+        lines.append(line)
+        if not chosen.tiles:
+            record["goals"] = [goal.record() for goal in goals(cases, lines[1:])]
+        # What was measured stays, whenever somebody has had enough.
+        chosen.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    print("\n".join(verdict(goal) for goal in record["goals"]))
     return int(any("failed" in line for line in lines))
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fastgraph.onnx import importer
 from fastgraph.runtime.compiled import CompiledGraph
 from fastgraph.runtime.session import CompileOptions, Session
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 __all__ = ["load"]
 
@@ -18,6 +22,7 @@ def load(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, npt.ArrayLike] | None = None,
     threads: int | None = None,
     options: CompileOptions | None = None,
 ) -> CompiledGraph:
@@ -34,6 +39,9 @@ def load(
         these names.
     shapes : mapping of str to tuple of int, optional
         Whole shapes of inputs, by name.
+    values : mapping of str to array or number, optional
+        Of inputs that are the same in every run, by name: they become constants, and what depends
+        on them alone is computed now. Arrays have the declared dtype; numbers fit it.
     threads : int, optional
         As `Session` takes it.
     options : CompileOptions, optional
@@ -51,8 +59,8 @@ def load(
         The file is damaged, or holds what is not supported: every such operator, dtype and
         unbound dimension is listed.
     InputError
-        `model` is neither a path nor bytes, `dims` or `shapes` do not fit the model, or `threads`
-        is no possible number.
+        `model` is neither a path nor bytes, `dims`, `shapes` or `values` do not fit the model, or
+        `threads` is no possible number.
     UnsupportedError
         The ``onnx`` package is not installed, or the device is not in this build.
 
@@ -71,4 +79,4 @@ def load(
     """
     # Refuse a device or a number of threads before the time is spent on reading.
     session = Session(device, threads=threads)
-    return session.compile(importer.load(model, dims, shapes), options)
+    return session.compile(importer.load(model, dims, shapes, values), options)

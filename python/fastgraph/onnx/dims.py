@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastgraph._core.sizes import Size, dimension
 from fastgraph.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from onnx import ValueInfoProto
 
 __all__ = ["Dim", "bind_shapes", "declared_dims", "dims_text"]
@@ -21,13 +22,15 @@ def bind_shapes(
     inputs: Sequence[ValueInfoProto],
     dims: Mapping[str, int] | None,
     shapes: Mapping[str, Sequence[int]] | None,
+    values: Mapping[str, npt.NDArray[Any]],
 ) -> tuple[dict[str, tuple[int, ...]], list[str]]:
     """The static shape of every input, and a line for each dimension that has no size.
 
     Raises
     ------
     InputError
-        `dims` or `shapes` name something that the model does not have, or contradict it.
+        `dims` or `shapes` name something that the model does not have, or they or the shapes of
+        `values` contradict it or each other.
     """
     for what, given_sizes in (("dims", dims), ("shapes", shapes)):
         if given_sizes is not None and not isinstance(given_sizes, Mapping):
@@ -38,8 +41,13 @@ def bind_shapes(
     sizes: dict[str, Dim] = dict(_checked_dims(dims or {}, declared))
     given = _checked_shapes(shapes or {}, declared)
     for name, shape in given.items():
-        for axis, (dim, size) in enumerate(zip(declared[name] or (), shape, strict=False)):
-            _agree(name, axis, dim, size, sizes)
+        _agree(f"shapes[{name!r}]", declared[name], shape, sizes)
+    for name, value in values.items():
+        if given.setdefault(name, value.shape) != value.shape:
+            raise InputError(
+                f"values[{name!r}] has shape {value.shape}, but shapes gives it {given[name]}"
+            )
+        _agree(f"values[{name!r}]", declared[name], value.shape, sizes)
     bound: dict[str, tuple[int, ...]] = {}
     open_symbols: dict[str, list[tuple[str, int]]] = {}
     problems = []
@@ -146,14 +154,15 @@ def _checked_shapes(
     return checked
 
 
-def _agree(name: str, axis: int, dim: Dim, size: int, sizes: dict[str, Dim]) -> None:
-    """Hold one given size against what is declared or already bound; bind a symbol by it."""
-    if isinstance(dim, int) and dim != size:
-        raise InputError(
-            f"shapes[{name!r}] gives {size} for axis {axis}, which the model fixes at {dim}"
-        )
-    if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-        raise InputError(
-            f"shapes[{name!r}] gives {size} for dimension {dim!r} (axis {axis}), "
-            f"which is already bound to {sizes[dim]}"
-        )
+def _agree(
+    what: str, declared: Sequence[Dim] | None, shape: Sequence[int], sizes: dict[str, Dim]
+) -> None:
+    """Hold given sizes against what is declared or already bound; bind symbols by them."""
+    for axis, (dim, size) in enumerate(zip(declared or (), shape, strict=False)):
+        if isinstance(dim, int) and dim != size:
+            raise InputError(f"{what} gives {size} for axis {axis}, which the model fixes at {dim}")
+        if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+            raise InputError(
+                f"{what} gives {size} for dimension {dim!r} (axis {axis}), "
+                f"which is already bound to {sizes[dim]}"
+            )

@@ -50,8 +50,10 @@ from fastgraph.onnx.structure import (
     sorted_nodes,
     static_names,
 )
+from fastgraph.onnx.values import known_values
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from onnx import GraphProto, ModelProto, ValueInfoProto
 
 __all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
@@ -81,6 +83,7 @@ def load(
     model: str | os.PathLike[str] | bytes | bytearray | memoryview,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Graph:
     """Read an ONNX model into a Graph, without compiling it.
 
@@ -92,6 +95,9 @@ def load(
         Sizes of the model's symbolic dimensions. Active extents know them by these names.
     shapes : mapping of str to tuple of int, optional
         Whole shapes of inputs, by name.
+    values : mapping of str to array or number, optional
+        Of inputs that are the same in every run, by name: they become constants, and what depends
+        on them alone is computed now. Arrays have the declared dtype; numbers fit it.
 
     Returns
     -------
@@ -105,7 +111,7 @@ def load(
         The file is damaged, or holds what is not supported: every such operator, dtype and
         unbound dimension is listed.
     InputError
-        `dims` or `shapes` do not fit the model, or `model` is neither a path nor bytes.
+        `dims`, `shapes` or `values` do not fit the model, or `model` is neither a path nor bytes.
     UnsupportedError
         The ``onnx`` package is not installed.
 
@@ -118,7 +124,7 @@ def load(
     [<Value image: float32[1, 64]>]
     """
     title = f"the model '{os.fspath(model)}'" if isinstance(model, str | os.PathLike) else None
-    return from_model(read_model(model), dims, shapes, title=title)
+    return from_model(read_model(model), dims, shapes, values, title=title)
 
 
 @paused
@@ -126,6 +132,7 @@ def from_model(
     model: ModelProto,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, npt.ArrayLike] | None = None,
     *,
     title: str | None = None,
 ) -> Graph:
@@ -139,6 +146,9 @@ def from_model(
         Sizes of the model's symbolic dimensions.
     shapes : mapping of str to tuple of int, optional
         Whole shapes of inputs, by name.
+    values : mapping of str to array or number, optional
+        Of inputs that are the same in every run, by name: they become constants, and what depends
+        on them alone is computed now. Arrays have the declared dtype; numbers fit it.
     title : str, optional
         What messages call the model; by default by its graph's name.
 
@@ -153,7 +163,7 @@ def from_model(
         The model holds what is not supported: every such operator, dtype and unbound dimension is
         listed.
     InputError
-        `dims` or `shapes` do not fit the model.
+        `dims`, `shapes` or `values` do not fit the model.
 
     Examples
     --------
@@ -176,7 +186,8 @@ def from_model(
         f"initialiser '{t.values.name}' is sparse, which is not supported"
         for t in model.graph.sparse_initializer
     ]
-    bound, open_dims = bind_shapes(inputs, dims, shapes)
+    same = known_values(inputs, values)
+    bound, open_dims = bind_shapes(inputs, dims, shapes, same)
     problems += open_dims
     if problems:
         raise _refusal(title, problems)
@@ -184,7 +195,7 @@ def from_model(
     graph.imported = True
     translator = _Translator(graph, opset)
     graph.annotate(site=calling_site())
-    translator.declare_inputs(inputs, bound)
+    translator.declare_inputs(inputs, bound, same)
     translator.declare_initialisers(model.graph, nodes)
     graph.annotate()
     for node in nodes:
@@ -254,9 +265,16 @@ class _Translator:
         self._params: dict[str, Operand] = {} if around is None else around._params
 
     def declare_inputs(
-        self, inputs: Sequence[ValueInfoProto], bound: Mapping[str, tuple[int, ...]]
+        self,
+        inputs: Sequence[ValueInfoProto],
+        bound: Mapping[str, tuple[int, ...]],
+        same: Mapping[str, Array],
     ) -> None:
         for info in inputs:
+            if info.name in same:
+                self._known[info.name] = same[info.name]
+                self.graph.fixed[info.name] = "has got its value with the model"
+                continue
             dtype = element_type_name(info.type.tensor_type.elem_type)
             try:
                 self._known[info.name] = self.graph.input(info.name, bound[info.name], dtype)
@@ -449,5 +467,6 @@ def _constant(graph: Graph, operand: Operand | None, name: str) -> Value:
 def _not_static(node: ModelNode, index: int) -> str:
     return (
         f"its input {index} ('{node.input[index]}') must be known when the model is loaded, but "
-        "depends on an input of the run: make it an initialiser or a Constant in the model"
+        "depends on an input of the run: pass values= of that input, or make it an initialiser or "
+        "a Constant in the model"
     )

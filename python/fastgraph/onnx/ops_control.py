@@ -36,7 +36,8 @@ def if_else(node: OnnxNode, condition: Operand) -> Any:
     except Untranslated:
         raise NodeError(
             "only a run knows which branch is taken, so both must be sound; where "
-            f"'{node.inputs[0]}' is always the same, make it an initialiser or a Constant"
+            f"'{node.inputs[0]}' is always the same, pass values= of the inputs it comes from, or "
+            "make it an initialiser or a Constant"
         ) from None
     return found if isinstance(found, tuple) else (found,)
 
@@ -115,8 +116,9 @@ def counted(
     if len(node.outputs) > len(initial):
         raise NodeError(
             "gathers the results of turns, and only a run knows how many there are, so they have "
-            "no fixed shape: make the number of turns an initialiser or a Constant in the model, "
-            f"{MAX_WRITTEN_OUT} at most"
+            f"no fixed shape: up to {MAX_WRITTEN_OUT} that are known when the model is read are "
+            "written out; pass values= of the inputs their number comes from, or make it an "
+            "initialiser or a Constant in the model"
         )
     limit = None if count is None else scalar(count)
     holds = np.asarray(True) if condition is None else scalar(condition)
