@@ -59,7 +59,7 @@ def ways(case: Product | Attention) -> list[Way]:
             instead = {"WARP_GROUPS": {case.length: (tile,)}}
             found.append(Way(f"warp groups {tuple(tile)[:-1]}", attention, instead))
         return found
-    if case.m == 1 and case.dtype != "float32":
+    if case.m == 1:
         return _of_one_row()
     if case.m <= matmul.MAX_ROWS:
         return _of_few_rows(case, matmul)

@@ -144,8 +144,12 @@ NODES = {
     "diamond": ["softmax"] * 4 + ["region"],
     "encoder": ["attention"] + ["fused_matmul"] * 4 + ["layer_norm"] * 2,
 }  # fmt: skip
-# Products that share an input are one on the cpu alone.
-APART_ON_CUDA = {"encoder": ["fused_matmul"] * 2}
+# There a single row has products of its own, and those of more that share an input stay apart.
+ON_CUDA = {
+    "mlp": ["row_product"] * 3,
+    "identities": ["row_product"] * 6,
+    "encoder": [*NODES["encoder"], *["fused_matmul"] * 2],
+}
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -155,8 +159,8 @@ def test_nodes_after_fusion(name, device):
     assert len(model.graph.nodes) == len(profiled)
     # A node may be several launches, which have its name, and what they do beside its operator.
     found = {n.name: n.operator.partition(",")[0] for n in profiled if n.operator != "copy"}
-    apart = APART_ON_CUDA.get(name, []) if device == "cuda" else []
-    assert sorted(found.values()) == sorted(NODES[name] + apart)
+    wanted = NODES | (ON_CUDA if device == "cuda" else {})
+    assert sorted(found.values()) == sorted(wanted[name])
     plain = compiled(SUITE[name](), fuse=False)
     assert len(plain.graph.nodes) >= len(profiled)
 

@@ -93,7 +93,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     (['pack_weight'], ['fused_matmul'])
     >>> found = optimise(g, pack=False)
     >>> [node.op for node in found.set_nodes], [node.op for node in found.run_nodes]
-    (['transpose'], ['fused_matmul'])
+    (['transpose'], ['row_product'])
     """
     found = dead.run(graph)
     for run in passes_of(fuse, pack):

@@ -147,8 +147,8 @@ def normed(graph: Graph) -> Graph:
 
 
 def is_plain(node: Node, is_set: set[Node]) -> bool:
-    """Whether a product is done as well or better by the kernel of single rows."""
-    return is_single(node, is_set) and node.attrs["transpose_b"] and is_half(node.outputs[0].dtype)
+    """Whether a product is one for the kernel of single rows: with its weight as [N, K]."""
+    return is_single(node, is_set) and bool(node.attrs["transpose_b"])
 
 
 def is_inner(
