@@ -1,4 +1,4 @@
-"""Weights of products of few rows lie as [N, K] where nothing packs them."""
+"""Weights of half floats, and of products of few rows, lie as [N, K] where nothing packs them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,16 @@ def test_few_rows_are(rows, dtype):
     assert turned(product(rows, 32, 10, dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_floats_are(dtype):
+    assert turned(product(17, 32, 10, dtype)) and turned(product(4096, 32, 10, dtype))
+
+
 @pytest.mark.parametrize(
     "graph",
     [
+        product(17, 30, 10, "float16"),
+        product(0, 32, 10, "float16"),
         product(17, 32, 10),
         product(1, 30, 10),
         product(1, 32, 10, "int32"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from fastgraph._core.sizes import activated
@@ -15,6 +16,7 @@ from fastgraph.passes import (
     canonicalise,
     channels,
     dead,
+    extents,
     fold,
     fuse,
     joint,
@@ -63,7 +65,9 @@ class Optimised:
 
 
 @paused
-def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised:
+def optimise(
+    graph: Graph, *, fuse: bool = True, pack: bool = True, single: bool = False
+) -> Optimised:
     """Return `graph` folded, canonical, with its set program apart, fused and scheduled.
 
     Parameters
@@ -74,7 +78,10 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
         Without it each operator stays a node of its own: slower, and what fusion is checked by.
     pack : bool
         Whether weights are brought into panels for host kernels; without it products read them as
-        they are, but that those of a few rows want them as [N, K].
+        they are, but that those of half floats, and of a few rows, want them as [N, K].
+    single : bool
+        Whether extents of the graph are of a single row and stay so: then it is optimised like the
+        graph written for that row, upon weights that lie as they do for all rows.
 
     Returns
     -------
@@ -96,7 +103,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     (['transpose'], ['row_product'])
     """
     found = dead.run(graph)
-    for run in passes_of(fuse, pack):
+    for run in passes_of(fuse, pack, single):
         made = run(found)
         found = found if made is found else dead.run(made)
     found = schedule.run(found)
@@ -104,7 +111,7 @@ def optimise(graph: Graph, *, fuse: bool = True, pack: bool = True) -> Optimised
     return Optimised(found, is_set)
 
 
-def passes_of(fuse: bool, pack: bool) -> Iterator[Pass]:
+def passes_of(fuse: bool, pack: bool, single: bool) -> Iterator[Pass]:
     """Give the passes in their order, as `optimise` is told."""
     yield fold.run
     if fuse:
@@ -116,12 +123,15 @@ def passes_of(fuse: bool, pack: bool) -> Iterator[Pass]:
             yield rows.gated
         yield joint.run if pack else lambda graph: joint.run(graph, gains_on_a_gpu)
     yield setprogram.run if pack else setprogram.turn
+    if single:
+        yield extents.settled
     if fuse:
         yield views.run
     yield lambda graph: fuse_run(graph, fuse=fuse)
     if fuse and not pack:
         yield from (rows.normed, same.run, pairs.run)
-    yield lambda graph: bodies.run(graph, lambda body: optimise(body, fuse=fuse, pack=pack))
+    again = partial(optimise, fuse=fuse, pack=pack, single=single)
+    yield lambda graph: bodies.run(graph, again)
 
 
 def gains_on_a_gpu(result: Value) -> bool:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from fastgraph._core.sizes import Size, activated, dims_of, may_be_negative, same_form
+from fastgraph._core.sizes import ActiveSize, Size, activated, dims_of, may_be_negative, same_form
 from fastgraph.errors import GraphError, UnsupportedError
 from fastgraph.ir.collector import paused
 from fastgraph.ir.dims import Dim, follows
 from fastgraph.ir.graph import Graph, Node, Value
 
-__all__ = ["Guard", "Source", "resized"]
+__all__ = ["Guard", "Source", "resized", "settled"]
 
 
 @dataclass(frozen=True)
@@ -251,4 +251,25 @@ def guards_of(node: Node) -> Iterable[Guard]:
         n = shape[node.attrs["axis"]]
         if follows((n,)):
             guard(n - 1, f"takes from axis {node.attrs['axis']}, which has no elements")
+    return found
+
+
+def settled(graph: Graph) -> Graph:
+    """Return `graph`, but for its bodies, with sizes of extents that are ints and nothing else."""
+    found = graph.copy()
+    found.sized = False
+    for node in found.nodes:
+        node.attrs = {name: _settled(attr) for name, attr in node.attrs.items()}
+        for value in node.outputs:
+            if follows(value.shape):
+                value.shape = _settled(value.shape)
+    return found
+
+
+def _settled(found: Any) -> Any:
+    if isinstance(found, ActiveSize):
+        return int(found)
+    if isinstance(found, tuple) and follows(found):
+        parts = [_settled(one) for one in found]
+        return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
     return found

@@ -17,13 +17,15 @@ from fastgraph.passes.rewrite import Rewriter
 __all__ = ["run", "turn"]
 
 # Products of at most so many rows read their weights once and are done: there the layout counts.
+# Tensor cores take half floats along K in any case: products of 32 to 4,096 rows were measured at
+# 0.86 to 1 of what they take upon [K, N]; float32 ones of so many at 1.01 to 1.18.
 FEW_ROWS = 16
 # Bytes that are read at once.
 PIECE = 16
 
 
 def turn(graph: Graph) -> Graph:
-    """Return `graph` with weights [K, N] of products of few rows turned to [N, K].
+    """Return `graph` with weights [K, N] of half floats, and of products of few rows, as [N, K].
 
     One column's weights then lie side by side, so that a product needs no second step to add up
     what different parts of a GPU have read.
@@ -46,12 +48,13 @@ def _may_turn(node: Node) -> bool:
         return False
     x, weight = node.inputs[:2]
     attrs = node.attrs
+    # As many as there can be: a program for extents has the weights of the model's own.
+    rows = activated(prod(x.shape[:-1]), ())
     return (
         not (attrs["packed"] or attrs["transpose_a"] or attrs["transpose_b"])
         and weight.ndim == 2
-        and is_float32_or_half(weight)
-        # As many as there can be: a program for extents has the weights of the model's own.
-        and 1 <= activated(prod(x.shape[:-1]), ()) <= FEW_ROWS
+        and (is_half(weight.dtype) or (weight.dtype == FLOAT32 and rows <= FEW_ROWS))
+        and rows > 0
         and attrs["k"] * weight.dtype.itemsize % PIECE == 0
     )
 

@@ -16,7 +16,7 @@ from fastgraph.device.backend import named
 from fastgraph.device.cuda.batch import load_all
 from fastgraph.errors import OutOfMemoryError, UnsupportedError
 from fastgraph.ir.dims import Dim, follows
-from fastgraph.lower.cuda.extents import SizedRecord, bounds_of, idle_code, settle
+from fastgraph.lower.cuda.extents import SizedRecord, bounds_of, idle_code
 from fastgraph.lower.cuda.recorder import CudaRecorder
 from fastgraph.lower.extension import known_of
 from fastgraph.lower.program import Program, lower_calls, record_beside
@@ -89,7 +89,7 @@ class CudaNarrowing(Narrowing):
         code, own = self.code, self.code.program
         # Of one row sizes are numbers, as in the graph that is written for it.
         active = dict(zip(self.dims, bounds or (1,) * len(self.dims), strict=True))
-        lowered = self._lowered(active, settled=not bounds)
+        lowered = self._lowered(active, single=not bounds)
         known = known_of(lowered, own, self.recorder.identity)
         lowered.wholes = [value.shape for _, value in own.graph.outputs]
         for value, shape in zip(lowered.graph.inputs, self.source.shapes, strict=True):
@@ -108,11 +108,9 @@ class CudaNarrowing(Narrowing):
 
         return Programs(code.side.gpu, lowered, self.recorder, code.functions, record)
 
-    def _lowered(self, active: dict[Dim, int], settled: bool = False) -> Lowered:
+    def _lowered(self, active: dict[Dim, int], single: bool = False) -> Lowered:
         graph, _ = resized(self.source, active)
-        optimised = optimise(graph, fuse=self.options.fuse, pack=False)
-        if settled:
-            settle(optimised.graph)
+        optimised = optimise(graph, fuse=self.options.fuse, pack=False, single=single)
         return lower_calls(optimised.graph, optimised.is_set, self.recorder)
 
     def constants(self, program: Program) -> list[tuple[int, Block]]:

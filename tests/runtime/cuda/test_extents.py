@@ -113,6 +113,30 @@ def test_what_is_joined_and_paired_follows(monkeypatch):
             np.testing.assert_allclose(found, cache, rtol=1e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_single_row_has_its_kernels_upon_the_weights_of_all(dtype):
+    """Nothing of the set program is done in a run: no weight is turned."""
+    graph = fg.Graph("gated")
+    x = graph.input("x", (fg.dim("rows", UPPER), 32), dtype)
+    up, gate, down = (graph.param(name, (32, 32), dtype) for name in ("up", "gate", "down"))
+    h = ops.rms_norm(x)
+    graph.output(x + (ops.silu(h @ gate) * (h @ up)) @ down, "y")
+    model = compiled(graph)
+    rng = np.random.default_rng(0)
+    weights = {
+        info.name: (rng.standard_normal(info.shape) / 5).astype(dtype) for info in model.params
+    }
+    model.set_params(weights)
+    x = rng.standard_normal((UPPER, 32)).astype(dtype)
+    whole = model.run({"x": x})[0]
+    for rows in (1, 3, 20, 1):
+        model.set_active_extent((rows, UPPER), dim="rows")
+        np.testing.assert_allclose(model.run({"x": x})[0], whole[:rows], rtol=1e-2, atol=2e-2)
+        launched = {node.operator.partition(",")[0] for node in model.profile({"x": x}, 1).nodes}
+        assert "transpose" not in launched
+        assert ("row_product" in launched) == (rows == 1 and dtype == "float16")
+
+
 def test_parameters_go_to_all_programs():
     model = ready()
     for scale, order in ((2.0, (3, None, 20)), (3.0, (20, 3, None))):

@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 from fastgraph._core.record import Launch, Operand, Record, RecordNode
 from fastgraph._core.sizes import ActiveSize, SizeTable
-from fastgraph.ir.dims import Dim, follows
-from fastgraph.ir.graph import Graph
-from fastgraph.ir.ops.control import BODIES
+from fastgraph.ir.dims import Dim
 from fastgraph.lower.cuda.call import KernelCode
 from fastgraph.lower.cuda.given import Words
 from fastgraph.lower.cuda.text import source
 
-__all__ = ["SizedRecord", "bounds_of", "idle_code", "settle"]
+__all__ = ["SizedRecord", "bounds_of", "idle_code"]
 
 Bounds = tuple[int, ...]
 
@@ -45,27 +43,6 @@ def bounds_of(dims: Sequence[Dim], actual: Sequence[int]) -> Bounds:
             bound *= STEP
         found.append(min(bound, upper))
     return tuple(found)
-
-
-def settle(graph: Graph) -> None:
-    """Let all sizes of a graph, in its bodies too, be the numbers that they are as ints."""
-    graph.sized = False
-    for node in graph.nodes:
-        node.attrs = {name: _settled(attr) for name, attr in node.attrs.items()}
-        for value in node.outputs:
-            if follows(value.shape):
-                value.shape = _settled(value.shape)
-        for name in BODIES.get(node.op, ()):
-            settle(node.attrs[name])
-
-
-def _settled(found: Any) -> Any:
-    if isinstance(found, ActiveSize):
-        return int(found)
-    if isinstance(found, tuple) and follows(found):
-        parts = [_settled(one) for one in found]
-        return type(found)(*parts) if hasattr(found, "_fields") else tuple(parts)
-    return found
 
 
 def idle_code() -> KernelCode:
