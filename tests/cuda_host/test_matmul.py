@@ -150,8 +150,8 @@ def test_tf32_is_used_only_where_it_is_asked_for() -> None:
         assert case.target.tf32 == ("tf32" in case.calls[0].code.entry)
 
 
-# Weights of few rows that the set program turns first.
-TURNED = {"f16, 3 rows by a constant", "f32, 3 rows by a constant"}
+# Weights that the set program turns first.
+TURNED = {"f16, constant w", "f16, 3 rows by a constant", "f32, 3 rows by a constant"}
 
 
 def product_of(name: str) -> list[CudaCall]:
