@@ -35,6 +35,7 @@ HEADERS = (
     ("transpose",),
     ("rows.cuh", "softmax"),
     ("rows.cuh", "norm"),
+    ("elementwise.cuh", "matmul.cuh", "rows.cuh", "norm", "norm_parts"),
 )
 
 

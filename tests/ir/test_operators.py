@@ -413,6 +413,7 @@ def test_every_operator_is_reached():
         "pack_weight",
         "fused_matmul",
         "fused_attention",
+        "normed_matmul",
         "row_product",
         "scatter",
         "scatter_pair",

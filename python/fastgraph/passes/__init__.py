@@ -20,6 +20,7 @@ from fastgraph.passes import (
     fold,
     fuse,
     joint,
+    normed,
     pairs,
     rewrite,
     rows,
@@ -129,7 +130,7 @@ def passes_of(fuse: bool, pack: bool, single: bool) -> Iterator[Pass]:
         yield views.run
     yield lambda graph: fuse_run(graph, fuse=fuse)
     if fuse and not pack:
-        yield from (rows.normed, same.run, pairs.run)
+        yield from (rows.normed, normed.run, same.run, pairs.run)
     again = partial(optimise, fuse=fuse, pack=pack, single=single)
     yield lambda graph: bodies.run(graph, again)
 

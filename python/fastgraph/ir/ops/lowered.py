@@ -175,6 +175,28 @@ def fused_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]
         return [convert(found if residual is None else found + residual, dtype)]
 
 
+def infer_normed_matmul(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
+    """Check the product, then what its rows are scaled and shifted by."""
+    ((full, dtype),) = infer_fused_matmul(inputs, attrs)
+    if attrs["norm"] not in ("layer_norm", "rms_norm"):
+        raise GraphError(f"normed_matmul: there is no norm {attrs['norm']!r}")
+    for name in ("scale", "shift"):
+        if attrs[name] is not None and inputs[attrs[name]][0] != full[-1:]:
+            found = inputs[attrs[name]][0]
+            raise GraphError(f"normed_matmul: {name} must have shape {full[-1:]}, found {found}")
+    return [(full, dtype)] * (2 if attrs["sum"] else 1)
+
+
+def normed_matmul_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
+    """The same as its parts; what they give is the second output where it is one."""
+    (product,) = fused_matmul_reference(arrays, attrs)
+    given = [attrs[name] for name in ("scale", "shift")]
+    weight, bias = (place is not None for place in given)
+    one = {"axis": (product.ndim - 1,), "eps": attrs["eps"], "weight": weight, "bias": bias}
+    operands = [product, *(arrays[place] for place in given if place is not None)]
+    return [*OPS[attrs["norm"]].reference(operands, one), *([product] if attrs["sum"] else [])]
+
+
 def infer_row_product(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
     """Check the norm of the row, both weights, which lie as [N, K], and the epilogue."""
     dtype = check_numbers("row_product", inputs)
@@ -225,4 +247,5 @@ def row_product_reference(arrays: Sequence[Array], attrs: Attrs) -> list[Array]:
 register("region", "lowered", infer_region, region_reference)
 register("pack_weight", "lowered", infer_pack, pack_reference)
 register("fused_matmul", "lowered", infer_fused_matmul, fused_matmul_reference)
+register("normed_matmul", "lowered", infer_normed_matmul, normed_matmul_reference)
 register("row_product", "lowered", infer_row_product, row_product_reference)

@@ -37,7 +37,11 @@ def by_library(product: Product, own_ns: float, target: Target) -> LibraryCall |
         or is_sized(product.node)  # Its descriptions have one size.
         or len(product.batch) > 1
         or not product.shape.flops
-        or any(target.alignment(value) < WIDEST for value in (product.y, *product.operands))
+        or any(
+            target.alignment(value) < WIDEST
+            for value in (product.result, *product.operands)
+            if not isinstance(value, Temp)  # Those lie as well as can be.
+        )
     ):
         return None
     if _can_end(product):
@@ -89,7 +93,7 @@ def _planned(
     )
     if planned is None:
         return None
-    result = product.y if ends else Temp(sums, "sums")
+    result = product.result if ends else Temp(sums, "sums")
     scratch = planned.workspace_nbytes
     operands = product.operands if ends else product.operands[:2]
     nbytes = traffic((result, *operands))

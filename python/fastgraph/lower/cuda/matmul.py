@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastgraph._core.sizes import ActiveSize, divisor_of, least
@@ -37,7 +38,7 @@ from fastgraph.lower.cuda.tiles import (
 )
 from fastgraph.lower.strides import broadcast_strides, collapse
 
-__all__ = ["lower_fused_matmul"]
+__all__ = ["NOTHING", "Product", "describe", "lower_fused_matmul", "product_calls", "text"]
 
 # As in sources/matmul.cuh.
 MAX_BATCH_DIMS = 8
@@ -94,6 +95,10 @@ class Product:
     bias, residual : Argument
     wide : bool
         Whether four elements of a row can be moved at once at the end.
+    result : Value or Temp
+        What is written.
+    close : callable, optional
+        Returns what ends the product where its sums come in parts, as `combine` does.
     """
 
     node: Node
@@ -108,11 +113,8 @@ class Product:
     residual: Argument
     wide: bool
     inplace: tuple[tuple[int, int], ...]
-
-    @property
-    def y(self) -> Value:
-        """The result."""
-        return self.node.outputs[0]
+    result: Value | Temp
+    close: Callable[[Product, Temp, int], CudaCall] | None = None
 
     @property
     def heavy(self) -> bool:
@@ -123,7 +125,7 @@ class Product:
     @property
     def nbytes(self) -> int:
         """Bytes of all operands, once."""
-        return traffic((self.y, *self.operands))
+        return traffic((self.result, *self.operands))
 
     @property
     def batch_words(self) -> Argument:
@@ -201,6 +203,7 @@ def describe(node: Node, target: Target) -> Product:
         residual=("in", residual_at) if place else NOTHING,
         wide=n % 4 == 0 and step <= WIDEST and all(target.alignment(v) % step == 0 for v in extras),
         inplace=((0, residual_at),) if alone else (),
+        result=y,
     )
 
 
@@ -227,7 +230,11 @@ def lower_fused_matmul(node: Node, target: Target) -> Calls:
     """act(x @ w + bias [+ residual]) [+ residual]."""
     if 0 in node.outputs[0].shape:
         return []
-    product = describe(node, target)
+    return product_calls(describe(node, target), target)
+
+
+def product_calls(product: Product, target: Target) -> Calls:
+    """Return what computes a product and ends it."""
     if product.dtype not in ("f16", "bf16", "f32"):
         own_ns = plain_ns(product.shape.numbers, target.multiprocessors)
         return in_library(product, own_ns, target) or [plain(product)]
@@ -242,7 +249,9 @@ def lower_fused_matmul(node: Node, target: Target) -> Calls:
     if few and (x_bytes, w_bytes) == (16, 16):
         return in_rows(product, target)
     kernel, choice = cut(product, x_bytes, w_bytes, target)
-    own_ns = expected_ns(choice, shape.numbers, target.multiprocessors, product.heavy)
+    own_ns = expected_ns(
+        choice, shape.numbers, target.multiprocessors, product.heavy, product.close is not None
+    )
     calls = in_library(product, own_ns, target)
     return calls or in_tiles(product, kernel, choice, x_bytes, w_bytes, target)
 
@@ -253,7 +262,7 @@ def in_library(product: Product, own_ns: float, target: Target) -> list[CudaCall
     if call is None:
         return []
     sums = call.outs[0]
-    return [call, combine(product, sums, 1)] if isinstance(sums, Temp) else [call]
+    return [call] if sums is product.result else [call, closed(product, sums, 1)]
 
 
 def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:
@@ -299,7 +308,7 @@ def cut(product: Product, x_bytes: int, w_bytes: int, target: Target) -> tuple[s
     if groups and not isinstance(product.shape.k, ActiveSize):
         fitting = (t for t in WGMMA if t.fits(product.w_transposed, target.max_shared_bytes))
         tiles = (*fitting, *MMA)
-    choice = choose(tiles, shape, *limits, product.heavy)
+    choice = choose(tiles, shape, *limits, product.heavy, product.close is not None)
     return "matmul_wgmma" if isinstance(choice.tile, WgmmaTile) else "matmul_mma", choice
 
 
@@ -384,7 +393,7 @@ def launched(
             "matmul",
             arch,
         ),
-        (partial or product.y,),
+        (partial or product.result,),
         product.operands[:2] if partial else product.operands,
         grid,
         (threads, 1, 1),
@@ -408,7 +417,12 @@ def launched(
         label="fused_matmul",
         cost_ns=cost(shape.flops, product.nbytes),
     )
-    return [call, combine(product, partial, splits)] if partial else [call]
+    return [call, closed(product, partial, splits)] if partial else [call]
+
+
+def closed(product: Product, partial: Temp, splits: int) -> CudaCall:
+    """Return what adds the parts of K up and ends the product."""
+    return (product.close or combine)(product, partial, splits)
 
 
 def combine(product: Product, partial: Temp, splits: int) -> CudaCall:
@@ -417,14 +431,14 @@ def combine(product: Product, partial: Temp, splits: int) -> CudaCall:
     extras = product.operands[2:]
     moved: dict[Argument, Argument] = {("in", 2): ("in", 1), ("in", 3): ("in", 2)}
     each = COMBINE_THREADS * (4 if product.wide else 1)
-    nbytes = traffic((partial, product.y, *extras))
+    nbytes = traffic((partial, product.result, *extras))
     return CudaCall(
         KernelCode(
             text(),
             f"matmul_combine<{product.dtype}, {product.end}, {flag(product.wide)}>",
             "matmul",
         ),
-        (product.y,),
+        (product.result,),
         (partial, *extras),
         (-(-count // each), 1, 1),
         (COMBINE_THREADS, 1, 1),
@@ -455,7 +469,7 @@ def plain(product: Product) -> CudaCall:
             f"matmul_plain<{product.dtype}, {PLAIN}, {PLAIN_STEP}, {layout}, {product.end}>",
             "matmul",
         ),
-        (product.y,),
+        (product.result,),
         product.operands,
         (places, 1, 1),
         (PLAIN * PLAIN // 16, 1, 1),

@@ -136,6 +136,28 @@ def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
     ]
 
 
+def is_early(
+    plan: RowPlan, rows: int, values: Sequence[Value], node: Node, target: Target
+) -> bool:
+    """Whether what is the same for all rows is worth being fetched before the wait, and may be."""
+    return (
+        plan.each * plan.width <= BLOCK_ELEMENTS
+        and rows <= FEW_ROWS * target.multiprocessors
+        and all(target.is_constant(value, node) for value in values)
+    )
+
+
+def norm_type(name: str, op: str, *flags: bool) -> str:
+    """Return the first template arguments of norms: of sources/norm.cu, all but the first flag."""
+    words = ", ".join(str(flag).lower() for flag in (op == "rms_norm", *flags))
+    return f"{name}, Norm<{words}>"
+
+
+def number_of(name: str, number: float) -> Argument:
+    """Return a number as an argument of what a type is computed in."""
+    return ("value", struct.pack("<d" if name == "f64" else "<f", number))
+
+
 @lowers("layer_norm", "rms_norm")
 def lower_norm(node: Node, target: Target) -> list[CudaCall | Alias]:
     """Lower a norm over trailing axes, with the residual that is added before it."""
@@ -158,18 +180,13 @@ def lower_norm(node: Node, target: Target) -> list[CudaCall | Alias]:
     residual, weight, bias = places[1:]
     aligned = min(target.alignment(value) for value in node.inputs)
     plan = RowPlan.of(rows, length, itemsize, target)
-    early = (
-        plan is not None
-        and plan.each * plan.width <= BLOCK_ELEMENTS
-        and rows <= FEW_ROWS * target.multiprocessors
-        and all(target.is_constant(node.inputs[i], node) for i in (weight, bias) if i is not None)
-    )
-    flags = (
-        *(node.op == "rms_norm", residual is not None, weight is not None, bias is not None),
-        *(len(node.outputs) == 2, early),
-    )
-    norm = f"{name}, Norm<{', '.join(str(flag).lower() for flag in flags)}>"
-    eps: Argument = ("value", struct.pack("<d" if name == "f64" else "<f", attrs["eps"]))
+    scales = [node.inputs[i] for i in (weight, bias) if i is not None]
+    early = plan is not None and is_early(plan, rows, scales, node, target)
+    norm = norm_type(
+        name, node.op, residual is not None, weight is not None, bias is not None,
+        len(node.outputs) == 2, early,
+    )  # fmt: skip
+    eps = number_of(name, attrs["eps"])
     given: list[Argument] = [NOTHING if i is None else ("in", i) for i in places]
     outs: list[Argument] = [("out", 0), ("out", 1) if len(node.outputs) == 2 else NOTHING]
     # All is written by who has read the same elements of x and of the residual.

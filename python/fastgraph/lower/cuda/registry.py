@@ -79,7 +79,7 @@ SIZED = frozenset((
     "reshape", "transpose", "slice", "broadcast_to", "concat", "take", "region", "fused_matmul",
     "fused_attention", "softmax", "layer_norm", "rms_norm", "sum", "mean", "prod", "max", "min",
     "argmax", "argmin", "conv", "fold", "patches", "pool", "recurrence", "rotary_embedding",
-    "scatter", "scatter_pair", "cumulative_sum", "top_k", "grouped_matmul",
+    "scatter", "scatter_pair", "cumulative_sum", "top_k", "grouped_matmul", "normed_matmul",
 ))  # fmt: skip
 
 

@@ -54,6 +54,8 @@ __all__ = [
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Adding parts up: the second launch, and bytes per ns in and out of the second-level cache.
 COMBINE_NS = 1200.0
+# What a norm takes longer that adds them up itself.
+JOIN_NS = 150.0
 COMBINE_BYTES_PER_NS = 2500.0
 # What a block costs before its first and after its last step.
 BLOCK_NS = 1200.0
@@ -459,10 +461,12 @@ def choose(
     multiprocessors: int,
     max_shared_bytes: int,
     heavy: bool = False,
+    joins: bool = False,
 ) -> Choice:
     """Return the tile and the cut of K that are expected to be done first.
 
-    `heavy`: each element ends with a residual, or a function of many instructions.
+    `heavy`: each element ends with a residual, or a function of many instructions. `joins`: a
+    kernel comes after it in any case, which can add parts up.
     """
     best, shortest = None, math.inf
     for tile in tiles:
@@ -474,7 +478,7 @@ def choose(
             if splits > 1 and part * (splits - 1) >= steps:
                 continue  # Fewer parts would do.
             choice = Choice(tile, part * tile.bk, splits)
-            time = expected_ns(choice, shape, multiprocessors, heavy)
+            time = expected_ns(choice, shape, multiprocessors, heavy, joins)
             if time < shortest:
                 best, shortest = choice, time
     assert best is not None, "the smallest tile fits everywhere"
@@ -489,7 +493,9 @@ def busiest_ns(tile: MmaTile | SimtTile, blocks: int, steps: int, multiprocessor
     return rounds * BLOCK_NS + max(arithmetic, rounds * steps * tile.step_ns)
 
 
-def expected_ns(choice: Choice, shape: Shape, multiprocessors: int, heavy: bool = False) -> float:
+def expected_ns(
+    choice: Choice, shape: Shape, multiprocessors: int, heavy: bool = False, joins: bool = False
+) -> float:
     """How long a product takes that is cut like that."""
     tile, k_part, splits = choice
     items = shape.matrices * -(-shape.m // tile.bm) * -(-shape.n // tile.bn) * splits
@@ -500,7 +506,7 @@ def expected_ns(choice: Choice, shape: Shape, multiprocessors: int, heavy: bool 
         time = busiest_ns(tile, items, steps, multiprocessors)
     if splits > 1:
         nbytes = 4 * shape.matrices * shape.m * shape.n * (2 * splits + 1)
-        time += COMBINE_NS + nbytes / COMBINE_BYTES_PER_NS
+        time += (JOIN_NS if joins else COMBINE_NS) + nbytes / COMBINE_BYTES_PER_NS
     return time
 
 

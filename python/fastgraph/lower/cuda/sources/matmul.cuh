@@ -103,12 +103,15 @@ struct Epilogue {
   T *y;
   const T *bias, *residual;
 
-  FG_DEVICE T end(A sum, T bias_one, T residual_one) const {
+  FG_DEVICE static A ended(A sum, T bias_one, T residual_one) {
     if constexpr (BIAS) sum += Accumulator<T>::widen_one(bias_one);
     if constexpr (RESIDUAL == RESIDUAL_BEFORE) sum += Accumulator<T>::widen_one(residual_one);
     if constexpr (ACT != ACT_NONE) sum = activate<ACT, T>(sum);
     if constexpr (RESIDUAL == RESIDUAL_AFTER) sum += Accumulator<T>::widen_one(residual_one);
-    return Accumulator<T>::narrow_one(sum);
+    return sum;
+  }
+  FG_DEVICE T end(A sum, T bias_one, T residual_one) const {
+    return Accumulator<T>::narrow_one(ended(sum, bias_one, residual_one));
   }
   // COUNT sums side by side, of element `at` of y and of column `column` of w on.
   template <int COUNT>

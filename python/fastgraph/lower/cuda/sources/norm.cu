@@ -22,6 +22,56 @@ FG_DEVICE void load_columns(Vec<T, V> (&held)[EACH], const T *p, const R &mine) 
     if (mine.has(i)) held[i] = load<V, PIECE>(p + mine.column(i));
 }
 
+// Norms a row whose elements x its threads hold, and writes it.
+template <class N, int G, int PIECE, class T, class C, int V, int EACH, class R>
+FG_DEVICE void norm_held(T *out, T *sums, C (&x)[EACH][V], Vec<T, V> (&scale)[EACH],
+                         Vec<T, V> (&shift)[EACH], const T *weight, const T *bias, C eps,
+                         const R &mine, C *shared0, C *shared1) {
+  const i64 start = mine.row * mine.length;
+  Vec<T, V> held;
+  C mean = 0, power = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+#pragma unroll
+    for (int j = 0; j < V; j++) mean += x[i][j];
+  if (N::sum) {
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      if (!mine.has(i)) continue;
+#pragma unroll
+      for (int j = 0; j < V; j++) held.v[j] = narrow<T>(x[i][j]);
+      store(sums + start + mine.column(i), held);
+    }
+  }
+  if (!N::rms)
+    mean = group_reduce<G>(mean, Add(), shared0) / (C)mine.length;
+  else
+    mean = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      x[i][j] -= mean;
+      if (mine.has(i)) power += x[i][j] * x[i][j];
+    }
+  power = group_reduce<G>(power, Add(), shared1) / (C)mine.length;
+  const C factor = reciprocal_root(power + eps);
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    if (!mine.has(i)) continue;
+    if (N::weight && !N::early) scale[i] = load<V, PIECE>(weight + mine.column(i));
+    if (N::bias && !N::early) shift[i] = load<V, PIECE>(bias + mine.column(i));
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      C y = x[i][j] * factor;
+      if (N::weight) y *= widen(scale[i].v[j]);
+      if (N::bias) y += widen(shift[i].v[j]);
+      held.v[j] = narrow<T>(y);
+    }
+    store(out + start + mine.column(i), held);
+  }
+}
+
 template <class T, class N, int THREADS, int G, int V, int PIECE, int EACH, i64 ROWS, i64 LENGTH>
 __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *in,
                                                      const T *residual, const T *weight,
@@ -45,7 +95,7 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
     held[i] = load<V, PIECE>(in + start + mine.column(i));
     if (N::residual) other[i] = load<V, PIECE>(residual + start + mine.column(i));
   }
-  C x[EACH][V], mean = 0, power = 0;
+  C x[EACH][V];
 #pragma unroll
   for (int i = 0; i < EACH; i++)
 #pragma unroll
@@ -54,44 +104,8 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
       if (!mine.has(i)) continue;
       x[i][j] = widen(held[i].v[j]);
       if (N::residual) x[i][j] += widen(other[i].v[j]);
-      mean += x[i][j];
     }
-  if (N::sum) {
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-      if (!mine.has(i)) continue;
-#pragma unroll
-      for (int j = 0; j < V; j++) held[i].v[j] = narrow<T>(x[i][j]);
-      store(sums + start + mine.column(i), held[i]);
-    }
-  }
-  if (!N::rms)
-    mean = group_reduce<G>(mean, Add(), shared[0]) / (C)mine.length;
-  else
-    mean = 0;
-#pragma unroll
-  for (int i = 0; i < EACH; i++)
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      x[i][j] -= mean;
-      if (mine.has(i)) power += x[i][j] * x[i][j];
-    }
-  power = group_reduce<G>(power, Add(), shared[1]) / (C)mine.length;
-  const C factor = reciprocal_root(power + eps);
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    if (!mine.has(i)) continue;
-    if (N::weight && !N::early) scale[i] = load<V, PIECE>(weight + mine.column(i));
-    if (N::bias && !N::early) shift[i] = load<V, PIECE>(bias + mine.column(i));
-#pragma unroll
-    for (int j = 0; j < V; j++) {
-      C y = x[i][j] * factor;
-      if (N::weight) y *= widen(scale[i].v[j]);
-      if (N::bias) y += widen(shift[i].v[j]);
-      held[i].v[j] = narrow<T>(y);
-    }
-    store(out + start + mine.column(i), held[i]);
-  }
+  norm_held<N, G, PIECE>(out, sums, x, scale, shift, weight, bias, eps, mine, shared[0], shared[1]);
 }
 
 // Rows that do not fit: PARTS blocks take the moments of parts of a row, in a first launch; each joins
