@@ -192,12 +192,16 @@ def flash(node: Node, rows: int, target: Target) -> Kernel:
     heads = sizes.batch * sizes.key_heads
 
     def shared(tile: FlashTile) -> int:
-        return tile.rows * (2 * d + 16) + 2 * tile.keys * (2 * d + 2 * v + 32)
+        return tile.rows * (2 * d + 16) + slots(tile) * tile.keys * (2 * d + 2 * v + 32)
+
+    def slots(tile: FlashTile) -> int:
+        return 1 if sizes.keys <= tile.keys else 2
 
     fitting = [tile for tile in tiles if shared(tile) <= target.max_shared_bytes]
     full = [t for t in fitting if heads * -(-rows // t.rows) >= target.multiprocessors]
     tile = (full or fitting[-1:])[0]
-    template = [ctype(node.outputs[0].dtype), d, v, *tile, copied_bytes(node, target)]
+    name, copied = ctype(node.outputs[0].dtype), copied_bytes(node, target)
+    template = [name, d, v, *tile, slots(tile), copied]
     return Kernel(
         source("elementwise.cuh", "attention.cuh", "flash.cuh", "attention_mma"),
         f"attention_mma<{', '.join(map(str, template))}",

@@ -331,6 +331,7 @@ class FlashTile(NamedTuple):
 
 
 FLASH = {
+    32: (FlashTile(4, 1, 128), FlashTile(2, 1, 128)),
     64: (
         FlashTile(4, 2, 64),
         FlashTile(8, 1, 64),

@@ -25,17 +25,32 @@ enum { MASK_NONE, MASK_BOOL, MASK_ADDED, MASK_PLAIN };
 // Parts of the keys, at most; the lowering has the same number.
 constexpr int MOST_SPLITS = 512;
 
+// Which head of its group a row belongs to, and which query it is: most groups have one head, and
+// need no division, which takes longer than all else that comes before the first load.
+struct GroupRow {
+  i32 head, query;
+};
+FG_DEVICE GroupRow group_row(const Attention &a, int row) {
+  if (a.heads == a.key_heads) return {0, row};
+  return {row / a.queries, row % a.queries};
+}
+FG_DEVICE int rows_of_group(const Attention &a) {
+  return a.heads == a.key_heads ? a.queries : a.heads / a.key_heads * a.queries;
+}
+
 // Where a block is: batch and head of k, first row of its tile, and its part of the keys.
 struct Place {
   i32 batch, key_head, row0, split;
 };
 FG_DEVICE Place find_place(const Attention &a, int rows_of_tile) {
-  const int rows = a.heads / a.key_heads * a.queries,
-            tiles = (rows + rows_of_tile - 1) / rows_of_tile;
+  const int tiles = (rows_of_group(a) + rows_of_tile - 1) / rows_of_tile;
   u32 at = blockIdx.x;
   Place p;
-  p.split = (i32)(at % a.splits);
-  at /= a.splits;
+  p.split = 0;
+  if (a.splits > 1) {
+    p.split = (i32)(at % a.splits);
+    at /= a.splits;
+  }
   // Of a causal head the last rows have most to do, so they begin.
   p.row0 = (tiles - 1 - (i32)(at % tiles)) * rows_of_tile;
   at /= tiles;
@@ -46,8 +61,9 @@ FG_DEVICE Place find_place(const Attention &a, int rows_of_tile) {
 
 // Where rows of q and of the result begin.
 FG_DEVICE i64 position_of(const Attention &a, const Strides &strides, const Place &p, int row) {
-  const int head = p.key_head * (a.heads / a.key_heads) + row / a.queries;
-  return p.batch * strides.batch + head * strides.head + row % a.queries * strides.position;
+  const GroupRow at = group_row(a, row);
+  const int first = a.heads == a.key_heads ? p.key_head : p.key_head * (a.heads / a.key_heads);
+  return p.batch * strides.batch + (first + at.head) * strides.head + at.query * strides.position;
 }
 
 // The keys that rows from `row0` to `row1` see at all, cut to the part of the block.
@@ -55,8 +71,9 @@ struct Range {
   i32 begin, end;
 };
 FG_DEVICE Range seen_keys(const Attention &a, int row0, int row1, int split) {
-  int first = row0 % a.queries, last = (row1 - 1) % a.queries;
-  if (row0 / a.queries != (row1 - 1) / a.queries) first = 0, last = a.queries - 1;
+  const GroupRow from = group_row(a, row0), to = group_row(a, row1 - 1);
+  const int first = from.head == to.head ? from.query : 0;
+  const int last = from.head == to.head ? to.query : a.queries - 1;
   Range range = {max(0, first + a.lower), min(a.keys, last + a.upper + 1)};
   range.begin = max(range.begin, split * a.split_keys);
   range.end = min(range.end, (split + 1) * a.split_keys);

@@ -137,7 +137,10 @@ FG_DEVICE void copy_queries(unsigned char *to, const T *q, const Attention &a, c
   }
 }
 
-template <class T, int D, int V, int WARPS, int TILES, int KEYS, int BYTES, int MASK, bool CAP>
+// SLOTS: tiles of keys and of values that there is room for; all keys lie in one of them, or there are
+// two and one is brought while the other is worked on.
+template <class T, int D, int V, int WARPS, int TILES, int KEYS, int SLOTS, int BYTES, int MASK,
+          bool CAP>
 __global__ void __launch_bounds__(WARPS * 32)
     attention_mma(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
                   i32 batches, Attention a) {
@@ -145,11 +148,12 @@ __global__ void __launch_bounds__(WARPS * 32)
   constexpr int K_TILE = KEYS * Row<D>::BYTES, V_TILE = KEYS * Row<V>::BYTES;
   FG_DYNAMIC_SHARED(shared);
   unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * Row<D>::BYTES;
-  unsigned char *tiles_v = tiles_k + 2 * K_TILE;
+  unsigned char *tiles_v = tiles_k + SLOTS * K_TILE;
   (void)partial, (void)batches;
 
+  fg_trigger();
   const int warp = threadIdx.x / 32;
-  const int rows = a.heads / a.key_heads * a.queries;
+  const int rows = rows_of_group(a);
   const Place p = find_place(a, ROWS);
   const Range range = seen_keys(a, p.row0, min(p.row0 + ROWS, rows), 0);
   const int begin = range.begin / KEYS * KEYS;
@@ -158,39 +162,38 @@ __global__ void __launch_bounds__(WARPS * 32)
   v += a.v.offset + p.batch * a.v.batch + p.key_head * a.v.head;
   const auto copy_k = [&](int key) {
     if (key < range.end)
-      copy_positions<THREADS, KEYS, D, BYTES>(tiles_k + key / KEYS % 2 * K_TILE,
+      copy_positions<THREADS, KEYS, D, BYTES>(tiles_k + key / KEYS % SLOTS * K_TILE,
                                               k + key * a.k.position, a.k.position, a.keys - key,
                                               a.length, threadIdx.x);
     cp_async_commit();
   };
   const auto copy_v = [&](int key) {
     if (key < range.end)
-      copy_positions<THREADS, KEYS, V, BYTES>(tiles_v + key / KEYS % 2 * V_TILE,
+      copy_positions<THREADS, KEYS, V, BYTES>(tiles_v + key / KEYS % SLOTS * V_TILE,
                                               v + key * a.v.position, a.v.position, a.keys - key,
                                               a.value_length, threadIdx.x);
     cp_async_commit();
   };
 
-  fg_trigger();
+  const Range whole = whole_keys(a, p, ROWS);
+  Flash<T, D, V, TILES, KEYS, MASK, CAP> flash(a, p, p.row0 + warp * TILES * 16);
   fg_wait();
   copy_queries<THREADS, ROWS, D, BYTES>(tile_q, q, a, p, p.row0, rows, threadIdx.x);
   copy_k(begin);
   copy_v(begin);
-  Flash<T, D, V, TILES, KEYS, MASK, CAP> flash(a, p, p.row0 + warp * TILES * 16);
-  const Range whole = whole_keys(a, p, ROWS);
 
   for (int key = begin; key < range.end; key += KEYS) {
     cp_async_wait<1>();
     __syncthreads();
-    copy_k(key + KEYS);
+    if constexpr (SLOTS > 1) copy_k(key + KEYS);
     const auto values = [&] {
-      cp_async_wait<1>();
+      cp_async_wait<SLOTS - 1>();
       __syncthreads();
-      copy_v(key + KEYS);
-      return (const unsigned char *)(tiles_v + key / KEYS % 2 * V_TILE);
+      if constexpr (SLOTS > 1) copy_v(key + KEYS);
+      return (const unsigned char *)(tiles_v + key / KEYS % SLOTS * V_TILE);
     };
     const unsigned char *own_q = tile_q + warp * TILES * 16 * Row<D>::BYTES;
-    const unsigned char *tile_k = tiles_k + key / KEYS % 2 * K_TILE;
+    const unsigned char *tile_k = tiles_k + key / KEYS % SLOTS * K_TILE;
     if (decltype(flash)::Own::PLAIN && key >= whole.begin && key + KEYS <= whole.end)
       flash.template attend<true>(a, own_q, tile_k, mask, key, values);
     else
@@ -199,9 +202,13 @@ __global__ void __launch_bounds__(WARPS * 32)
   cp_async_wait<0>();
 
 #pragma unroll
-  for (int i = 0; i < TILES; i++)
-    flash.rows[i].template store<V, false>(a, p, p.row0 + (warp * TILES + i) * 16, o,
-                                           flash.sums[i]);
+  for (int i = 0; i < TILES; i++) {
+    const int row0 = p.row0 + (warp * TILES + i) * 16;
+    if (a.value_length == V)
+      flash.rows[i].template store<V, true>(a, p, row0, o, flash.sums[i]);
+    else
+      flash.rows[i].template store<V, false>(a, p, row0, o, flash.sums[i]);
+  }
 }
 
 // Where rows are few a block has 16 of them, and each warp takes keys of its own, every WARPS-th tile

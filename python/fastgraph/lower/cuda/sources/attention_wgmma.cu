@@ -49,8 +49,7 @@ struct Pieces {
 // together, few enough to stay in the cache.
 FG_DEVICE Place find_item(const Attention &a, int heads, int rows_of_tile, int item) {
   constexpr int TOGETHER = 16;
-  const int rows = a.heads / a.key_heads * a.queries,
-            tiles = (rows + rows_of_tile - 1) / rows_of_tile;
+  const int tiles = (rows_of_group(a) + rows_of_tile - 1) / rows_of_tile;
   const int first = item / (tiles * TOGETHER) * TOGETHER, count = min(TOGETHER, heads - first);
   item -= first * tiles;
   const int head = first + item % count;
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
   u64 *turns = empty_q + 1;
   (void)partial;
 
-  const int rows = a.heads / a.key_heads * a.queries, heads = a.key_heads * batches;
+  const int rows = rows_of_group(a), heads = a.key_heads * batches;
   const int items = (rows + ROWS - 1) / ROWS * heads;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; i++) {

@@ -20,15 +20,17 @@ struct Rows {
   i64 mask_at[2];
 
   FG_DEVICE void start(const Attention &a, const Place &p, int row0) {
-    const int group = a.heads / a.key_heads;
+    const int last = rows_of_group(a) - 1;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       // Rows past the end see what the last one sees.
-      const int row = min(row0 + h * 8 + (int)threadIdx.x % 32 / 4, group * a.queries - 1);
+      const GroupRow at = group_row(a, min(row0 + h * 8 + (int)threadIdx.x % 32 / 4, last));
       most[h] = -FG_INFINITY;
-      query[h] = row % a.queries;
-      const int head = p.key_head * group + row / a.queries;
-      mask_at[h] = p.batch * a.mask[0] + head * a.mask[1] + query[h] * a.mask[2];
+      query[h] = at.query;
+      if constexpr (MASK == MASK_BOOL || MASK == MASK_ADDED) {
+        const int head = p.key_head * (a.heads / a.key_heads) + at.head;
+        mask_at[h] = p.batch * a.mask[0] + head * a.mask[1] + at.query * a.mask[2];
+      }
     }
   }
 
@@ -103,7 +105,7 @@ struct Rows {
   template <int V, bool EXACT>
   FG_DEVICE void store(const Attention &a, const Place &p, int row0, T *o,
                        const f32 (&sums)[V / 8][4]) const {
-    const int lane = threadIdx.x % 32, rows = a.heads / a.key_heads * a.queries;
+    const int lane = threadIdx.x % 32, rows = rows_of_group(a);
     const int length = EXACT ? V : a.value_length;
     const bool pairs = length % 2 == 0;
 #pragma unroll
@@ -129,8 +131,9 @@ struct Rows {
 
 // Between these keys every row of a block of `rows_of_tile` rows sees all.
 FG_DEVICE Range whole_keys(const Attention &a, const Place &p, int rows_of_tile) {
-  const int row1 = min(p.row0 + rows_of_tile, a.heads / a.key_heads * a.queries) - 1;
-  const bool one_head = p.row0 / a.queries == row1 / a.queries;
-  return {one_head ? row1 % a.queries + a.lower : a.queries - 1 + a.lower,
-          min(a.keys, (one_head ? p.row0 % a.queries : 0) + a.upper + 1)};
+  const GroupRow first = group_row(a, p.row0);
+  const GroupRow last = group_row(a, min(p.row0 + rows_of_tile, rows_of_group(a)) - 1);
+  const bool one_head = first.head == last.head;
+  return {(one_head ? last.query : a.queries - 1) + a.lower,
+          min(a.keys, (one_head ? first.query : 0) + a.upper + 1)};
 }

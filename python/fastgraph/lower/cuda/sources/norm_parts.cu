@@ -23,8 +23,7 @@ __global__ __launch_bounds__(THREADS) void norm_parts_of_k(T *out, T *sums, cons
   f32 x[EACH][V] = {};
 #pragma unroll
   for (int i = 0; i < EACH; i++)
-    if (RESIDUAL && mine.has(i))
-      other[i] = load<V, PIECE>(residual + start + mine.column(i));
+    if (RESIDUAL && mine.has(i)) other[i] = load<V, PIECE>(residual + start + mine.column(i));
 #pragma unroll AT_ONCE
   for (int s = 0; s < SPLITS; s++)
 #pragma unroll
@@ -39,6 +38,7 @@ __global__ __launch_bounds__(THREADS) void norm_parts_of_k(T *out, T *sums, cons
   for (int i = 0; i < EACH; i++)
 #pragma unroll
     for (int j = 0; j < V; j++)
-      if (mine.has(i)) x[i][j] = Epilogue<T, BIAS, ACT, RESIDUAL>::ended(x[i][j], more[i].v[j], other[i].v[j]);
+      if (mine.has(i))
+        x[i][j] = Epilogue<T, BIAS, ACT, RESIDUAL>::ended(x[i][j], more[i].v[j], other[i].v[j]);
   norm_held<N, G, PIECE>(out, sums, x, scale, shift, weight, bias, eps, mine, shared[0], shared[1]);
 }
