@@ -128,7 +128,7 @@ FG_DEVICE void store_some(T *to, const u32 (&words)[4], int count) {
 
 // Writes the sums that a group's threads hold, of HIGH x 64 rows from `row` on, which is the thread's
 // first, and of BN columns from `n0` on. The first operands of the end are on their way while
-// `finish` waits for the sums.
+// `finish` sees to the sums.
 template <bool WIDE, int BN, int HIGH, class T, bool BIAS, int ACT, int RESIDUAL, class F>
 FG_DEVICE void put_sums(const Epilogue<T, BIAS, ACT, RESIDUAL> &epilogue,
                         const f32 (&sums)[HIGH][BN / 2], int row, int n0, int m, int n, i64 first,
@@ -301,26 +301,28 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     const int steps = (work.depth + 63) / 64;
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;
+    const auto multiply = [&] {
 #pragma unroll 1
-    for (int step = 0; step < steps; step++) {
-      barrier_wait(full + turn.stage, turn.parity);
-      fence_async();
-      const u64 a = describe_panel(shared + turn.stage * STAGE + part * HIGH * 8192);
-      const u64 b = describe_panel(shared + turn.stage * STAGE + X_TILE);
-      wgmma_fence();
+      for (int step = 0; step < steps; step++) {
+        barrier_wait(full + turn.stage, turn.parity);
+        fence_async();
+        const u64 a = describe_panel(shared + turn.stage * STAGE + part * HIGH * 8192);
+        const u64 b = describe_panel(shared + turn.stage * STAGE + X_TILE);
+        wgmma_fence();
 #pragma unroll
-      for (int at = 0; at < 4; at++)
+        for (int at = 0; at < 4; at++)
 #pragma unroll
-        for (int i = 0; i < HIGH; i++)
-          wgmma_64<T, BN, XT, !WT>(sums[i], a + i * (8192 >> 4) + at * NEXT_PANEL_16<XT>,
-                                   b + at * NEXT_PANEL_16<!WT>, true);
-      wgmma_commit();
-      // The products before these are done: their operands' place is free.
-      wgmma_wait<1>();
-      if (step > 0 && lane == 0) barrier_arrive(empty + before);
-      before = turn.stage;
-      turn.next();
-    }
+          for (int i = 0; i < HIGH; i++)
+            wgmma_64<T, BN, XT, !WT>(sums[i], a + i * (8192 >> 4) + at * NEXT_PANEL_16<XT>,
+                                     b + at * NEXT_PANEL_16<!WT>, true);
+        wgmma_commit();
+        // The products before these are done: their operands' place is free.
+        wgmma_wait<1>();
+        if (step > 0 && lane == 0) barrier_arrive(empty + before);
+        before = turn.stage;
+        turn.next();
+      }
+    };
     const auto finish = [&] {
       wgmma_wait<0>();
 #pragma unroll
@@ -329,13 +331,19 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     };
     const int row = work.m0 + part * HIGH * 64 + warp * 16 + lane / 4;
     const i64 first = (i64)work.matrix * m * n;
+    // Where registers are many the operands of the end come while there are products to do.
+    constexpr bool EARLY = !PARTIAL && HIGH * BN <= 64;
+    if constexpr (!EARLY) multiply();
     if constexpr (PARTIAL) {
       finish();
       put_partial<WIDE, BN, HIGH>(partial + (i64)work.part * matrices * m * n, sums, row, work.n0,
                                   m, n, first);
     } else {
       put_sums<WIDE, BN, HIGH>(Epilogue<T, BIAS, ACT, RESIDUAL>{y, bias, residual}, sums, row,
-                               work.n0, m, n, first, finish);
+                               work.n0, m, n, first, [&] {
+                                 if constexpr (EARLY) multiply();
+                                 finish();
+                               });
     }
   }
 }
