@@ -94,7 +94,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of q [batch, heads, queries, length] over [batch, key_heads, keys, length]."""
+    """Attention of q [batch, heads, queries, length] over [batch, key_heads, keys, length].
+
+    `layers` times in a chain, each of what came of the one before, over the same keys and values,
+    which lie on the device.
+    """
 
     batch: int
     heads: int
@@ -104,28 +108,43 @@ class Attention:
     key_heads: int = 0
     keys: int = 0
     dtype: str = "float16"
+    layers: int = 1
 
     @property
     def name(self) -> str:
         """How it is listed."""
         keys, heads = self.keys or self.queries, self.key_heads or self.heads
         causal = ", causal" if self.causal else ""
+        chain = f", {self.layers} in a chain" if self.layers > 1 else ""
         return (
             f"attention {self.batch}x{self.heads}x{self.queries}x{self.length} over "
-            f"{heads} heads of {keys}, {self.dtype}{causal}"
+            f"{heads} heads of {keys}, {self.dtype}{causal}{chain}"
         )
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """What lies on the device: q is brought in and the result out, once a chain."""
+        return ("x1", "x2")
+
+    @property
+    def scales(self) -> list[float]:
+        """Of each layer: what comes of many values is small, yet scores are to vary as before."""
+        keys = self.keys or self.queries
+        return [(1.0 if i == 0 else (keys / 3) ** 0.5) / self.length**0.5
+                for i in range(self.layers)]  # fmt: skip
 
     @property
     def flops(self) -> int:
         """Half of the products are left out where it is causal."""
-        keys = self.keys or self.queries
-        return 4 * self.batch * self.heads * self.queries * keys * self.length // (1 + self.causal)
+        pairs = self.queries * (self.keys or self.queries) // (1 + self.causal)
+        return 4 * self.layers * self.batch * self.heads * pairs * self.length
 
     @property
     def nbytes(self) -> int:
         """Of keys and values."""
         heads, keys = self.key_heads or self.heads, self.keys or self.queries
-        return 2 * self.batch * heads * keys * self.length * np.dtype(self.dtype).itemsize
+        itemsize = np.dtype(self.dtype).itemsize
+        return 2 * self.layers * self.batch * heads * keys * self.length * itemsize
 
     def arrays(self) -> list[Any]:
         """q, k and v."""
@@ -140,23 +159,30 @@ class Attention:
         """The graph of the package."""
         g = fg.Graph("attention")
         q, k, v = (g.input(f"x{i}", shape, self.dtype) for i, shape in enumerate(self.shapes()))
-        g.output(fg.ops.attention(q, k, v, is_causal=self.causal), "y")
+        for scale in self.scales:
+            q = fg.ops.attention(q, k, v, is_causal=self.causal, scale=scale)
+        g.output(q, "y")
         return g
 
     def torch(self, q: Any, k: Any, v: Any) -> Any:
         """The same on tensors; its causal mask begins with the first key, so only where all fit."""
         attend = importlib.import_module("torch.nn.functional").scaled_dot_product_attention
-        return attend(q, k, v, is_causal=self.causal, enable_gqa=k.shape[1] != q.shape[1])
+        gqa = k.shape[1] != q.shape[1]
+        for scale in self.scales:
+            q = attend(q, k, v, is_causal=self.causal, enable_gqa=gqa, scale=scale)
+        return q
 
     def error(self, found: Any, arrays: Sequence[Any]) -> float:
         """Of the last head of the last batch, relative to the largest element."""
         q, k, v = (np.asarray(a[-1, -1], "f8") for a in arrays)
-        scores = q @ k.T / np.sqrt(self.length)
-        if self.causal:
-            i, j = np.ogrid[: q.shape[0], : k.shape[0]]
-            scores[j > i + k.shape[0] - q.shape[0]] = -np.inf
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return relative(found[-1, -1], weights @ v / weights.sum(-1, keepdims=True))
+        for scale in self.scales:
+            scores = q @ k.T * scale
+            if self.causal:
+                i, j = np.ogrid[: q.shape[0], : k.shape[0]]
+                scores[j > i + k.shape[0] - q.shape[0]] = -np.inf
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            q = weights @ v / weights.sum(-1, keepdims=True)
+        return relative(found[-1, -1], q)
 
 
 @dataclass(frozen=True)
@@ -233,10 +259,18 @@ CASES: tuple[Product | Attention | Streamed, ...] = (
     ),
     *(Product(n, n, n, "float16", along, 4) for n in (2048, 4096) for along in (True, False)),
     Product(2048, 2048, 2048, "float32", layers=4),
-    *(Attention(8, 16, 2048, length, causal) for length in (64, 128) for causal in (False, True)),
-    *(Attention(batch, 12, 128, 32, dtype=d) for batch in (1, 32) for d in ("float16", "float32")),
-    Attention(1, 32, 1, 64, key_heads=8, keys=1024),
-    Attention(8, 32, 1, 128, key_heads=8, keys=8192),
+    *(
+        Attention(8, 16, 2048, length, causal, layers=4)
+        for length in (64, 128)
+        for causal in (False, True)
+    ),
+    *(
+        Attention(batch, 12, 128, 32, dtype=dtype, layers=8)
+        for batch in (1, 32)
+        for dtype in ("float16", "float32")
+    ),
+    Attention(1, 32, 1, 64, key_heads=8, keys=1024, layers=8),
+    Attention(8, 32, 1, 128, key_heads=8, keys=8192, layers=2),
     *(
         Streamed(kind, 16384, length, dtype)
         for kind in ("gelu", "rms_norm", "layer_norm", "softmax")

@@ -127,6 +127,8 @@ class Clock:
         inputs = {
             f"x{i}": self.ctx.to_device(a) for i, a in enumerate(arrays) if f"x{i}" not in params
         }
+        for name in case.resident if isinstance(case, Attention) else ():
+            model.bind_gpu_handle(name, inputs.pop(name))
         shape = model.outputs[0].shape
         y = self.ctx.create_buffer(shape, case.dtype)
         step = model.bind(inputs, {"y": y}, stream=self.ctx.stream)

@@ -15,7 +15,7 @@ from fastgraph.passes import optimise
 SMALL = (
     Product(4, 64, 96, layers=3),
     Product(3, 32, 32, "float32", along=True, layers=2),
-    Attention(2, 4, 20, 16, causal=True, key_heads=2, keys=24),
+    Attention(2, 4, 20, 16, causal=True, key_heads=2, keys=24, layers=2),
     *(Streamed(kind, 6, 40) for kind in ("gelu", "rms_norm", "layer_norm", "softmax")),
 )
 LONG_ROW, LONG_ATTENTION = Product(1, 4096, 4096, layers=16), Attention(8, 16, 2048, 128, True)
@@ -65,12 +65,14 @@ def test_every_way_is_taken_and_left() -> None:
 
 
 @pytest.mark.cuda
-def test_what_moves_memory_works_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_moves_memory_works_in_place_and_attention_where_its_keys_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("bench.gpu.operators.ROUNDS", 1)
     monkeypatch.setattr("bench.gpu.operators.LEAST_SECONDS", 0.0)
     clock = Clock()
     for case in SMALL:
-        if isinstance(case, Streamed):
+        if isinstance(case, Streamed | Attention):
             arrays = case.arrays()
             _, found = clock.ours(case, arrays)
             assert case.error(found, arrays) < 2e-3

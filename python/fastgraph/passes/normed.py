@@ -53,9 +53,7 @@ def run(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def norm_of(
-    node: Node, readers: Mapping[Value, list[Node]], is_set: set[Node]
-) -> Node | None:
+def norm_of(node: Node, readers: Mapping[Value, list[Node]], is_set: set[Node]) -> Node | None:
     """Return the norm of the rows of a product of few rows, where it is one for it."""
     if node.op != "fused_matmul" or node in is_set or node.attrs["packed"]:
         return None

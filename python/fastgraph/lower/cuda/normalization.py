@@ -136,9 +136,7 @@ def lower_softmax(node: Node, target: Target) -> list[CudaCall | Alias]:
     ]
 
 
-def is_early(
-    plan: RowPlan, rows: int, values: Sequence[Value], node: Node, target: Target
-) -> bool:
+def is_early(plan: RowPlan, rows: int, values: Sequence[Value], node: Node, target: Target) -> bool:
     """Whether what is the same for all rows is worth being fetched before the wait, and may be."""
     return (
         plan.each * plan.width <= BLOCK_ELEMENTS

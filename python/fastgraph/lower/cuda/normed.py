@@ -54,7 +54,9 @@ def norm_call(product: Product, read: Value | Temp, splits: int, target: Target)
     added = [node.inputs[attrs["bias"]]] if splits and attrs["bias"] is not None else []
     early = is_early(plan, rows, [*values, *added], node, target)
     sum_seen = bool(splits) and attrs["sum"]
-    norm = norm_type(name, attrs["norm"], False, scale is not None, shift is not None, sum_seen, early)
+    norm = norm_type(
+        name, attrs["norm"], False, scale is not None, shift is not None, sum_seen, early
+    )
     aligned = min(map(target.alignment, (*values, *ends)), default=16)
     shape = plan.arguments(out.dtype.itemsize, aligned, rows, length)
     ins = (read, *ends, *values)
@@ -70,7 +72,13 @@ def norm_call(product: Product, read: Value | Temp, splits: int, target: Target)
         given = [operand("bias"), operand("residual")]
     arguments = (
         *(("out", 0), ("out", 1) if sum_seen else NOTHING, ("in", 0), *given),
-        *(operand("scale"), operand("shift"), number_of(name, attrs["eps"]), i64(rows), i64(length)),
+        *(
+            operand("scale"),
+            operand("shift"),
+            number_of(name, attrs["eps"]),
+            i64(rows),
+            i64(length),
+        ),
     )
     return call(
         KernelCode(text("rows.cuh", "norm", "norm_parts"), entry, attrs["norm"]),
