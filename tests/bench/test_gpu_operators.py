@@ -65,9 +65,7 @@ def test_every_way_is_taken_and_left() -> None:
 
 
 @pytest.mark.cuda
-def test_what_moves_memory_works_in_place_and_attention_where_its_keys_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_lies_on_the_device_is_used_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.gpu.operators.ROUNDS", 1)
     monkeypatch.setattr("bench.gpu.operators.LEAST_SECONDS", 0.0)
     clock = Clock()

@@ -262,7 +262,10 @@ def in_library(product: Product, own_ns: float, target: Target) -> list[CudaCall
     if call is None:
         return []
     sums = call.outs[0]
-    return [call] if sums is product.result else [call, closed(product, sums, 1)]
+    if sums is product.result:
+        return [call]
+    assert isinstance(sums, Temp), "sums as they are accumulated are no value"
+    return [call, closed(product, sums, 1)]
 
 
 def in_rows(product: Product, target: Target) -> list[CudaCall | Alias]:

@@ -1,4 +1,4 @@
-"""Products on cuda whose rows are normed: what norms them adds up the parts of K, where there are."""
+"""Products on cuda whose rows are normed, by what adds up the parts of K where there are such."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from fastgraph.ir.graph import Node, Value
-from fastgraph.lower.call import Temp
+from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
 from fastgraph.lower.cuda.launch import call, i64
@@ -34,7 +34,8 @@ def lower_normed_matmul(node: Node, target: Target) -> Calls:
     if isinstance(sums, Temp):
         product = replace(product, inplace=())
     calls = [*product_calls(product, target)]
-    if calls[-1].outs[0] is sums:
+    last = calls[-1]
+    if not isinstance(last, Alias) and last.outs[0] is sums:
         calls.append(norm_call(product, sums, 0, target))
     return calls
 
