@@ -7,12 +7,13 @@ Run by `test_sanitized`, in a process that has their library loaded before all o
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 
 from fastgraph.ir import ops
 from tests.cuda_host import Guarded, Kernels
-from tests.cuda_host.lowered import Case, Suite, close
+from tests.cuda_host.lowered import SMALL, Case, Suite, close
 
 RNG = np.random.default_rng(24)
 
@@ -42,6 +43,8 @@ def cases() -> list[Case]:
         Case("norm", lambda x, y, w: ops.layer_norm(x + y, w, w), (x, x, normal(13))),
         Case("norm in parts", lambda x: ops.rms_norm(x), (normal(1, 20011),)),
         Case("product", lambda x, w: x @ w, (normal(7, 33), normal(33, 9))),
+        Case("normed product", lambda x, w: ops.layer_norm(x @ w), (normal(7, 700), normal(700, 9)),
+             replace(SMALL, multiprocessors=132)),
     ]  # fmt: skip
 
 

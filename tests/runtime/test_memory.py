@@ -144,11 +144,12 @@ NODES = {
     "diamond": ["softmax"] * 4 + ["region"],
     "encoder": ["attention"] + ["fused_matmul"] * 4 + ["layer_norm"] * 2,
 }  # fmt: skip
-# There a single row has products of its own, and those of more that share an input stay apart.
+# There a single row has products of its own, those of more that share an input stay apart, and a norm
+# of their rows takes them in.
 ON_CUDA = {
     "mlp": ["row_product"] * 3,
     "identities": ["row_product"] * 6,
-    "encoder": [*NODES["encoder"], *["fused_matmul"] * 2],
+    "residuals": ["rms_norm"] * 4,
 }
 
 

@@ -81,7 +81,7 @@ def norm_call(product: Product, read: Value | Temp, splits: int, target: Target)
             i64(length),
         ),
     )
-    return call(
+    norming = call(
         KernelCode(text("rows.cuh", "norm", "norm_parts"), entry, attrs["norm"]),
         outs,
         ins,
@@ -90,3 +90,4 @@ def norm_call(product: Product, read: Value | Temp, splits: int, target: Target)
         arguments,
         flops=(8 + splits) * out.size,
     )
+    return replace(norming, label=attrs["norm"])
