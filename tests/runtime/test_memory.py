@@ -144,8 +144,8 @@ NODES = {
     "diamond": ["softmax"] * 4 + ["region"],
     "encoder": ["attention"] + ["fused_matmul"] * 4 + ["layer_norm"] * 2,
 }  # fmt: skip
-# There a single row has products of its own, those of more that share an input stay apart, and a norm
-# of their rows takes them in.
+# There a single row has products of its own, those of more that share an input stay apart, and a
+# norm of their rows takes them in.
 ON_CUDA = {
     "mlp": ["row_product"] * 3,
     "identities": ["row_product"] * 6,
