@@ -24,6 +24,8 @@ LEAST_VECTORS, WARP_VECTORS = 4, 256
 # Blocks that a reduction is split into where it has fewer results: a number of its own, so that
 # the bits of a result do not depend on the device.
 BLOCKS = 256
+# So few elements of a column are added by one launch sooner than by two.
+SHORT_COLUMN = 256
 # Candidates for a place have a value and an index; columns keep several in registers.
 CANDIDATE_BYTES = 16
 
@@ -151,7 +153,7 @@ def _split(inner: bool, length: int, kept: Axes, over: Axes) -> int:
     if inner:
         return max(1, min(BLOCKS // rows, runs * length // (THREADS * 16)))
     blocks = rows * ceil(length / 128)
-    return max(1, min(BLOCKS // blocks, runs // 64))
+    return 1 if runs < SHORT_COLUMN else max(1, min(BLOCKS // blocks, runs // 64))
 
 
 def _where(kept: Axes, over: Axes, given: Given) -> str:
