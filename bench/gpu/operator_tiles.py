@@ -51,7 +51,11 @@ def ways(case: Product | Attention) -> list[Way]:
             Way(
                 str(tuple(tile)),
                 attention,
-                {"FLASH": {**attention.FLASH, limit: (tile,)}, "WARP_GROUPS": {}},
+                {
+                    "FLASH": {**attention.FLASH, limit: (tile,)},
+                    "WHOLE": {},
+                    "WARP_GROUPS": {},
+                },
             )
             for tile in attention.FLASH[limit]
         ]

@@ -116,7 +116,9 @@ def cases() -> list[Case]:
     return found
 
 
-def by_groups(name: str, tile: tuple[int, int], dtype: Any, *shapes: Any, **options: Any) -> Case:
+def by_groups(
+    name: str, tile: tuple[int, int, int], dtype: Any, *shapes: Any, **options: Any
+) -> Case:
     """A case for warp groups: of `tile` all but its speed."""
     length = shapes[0][-1]
     with pytest.MonkeyPatch.context() as patch:
@@ -132,12 +134,15 @@ def cases_of_groups() -> list[Case]:
     shapes = (1, 2, 140, 64), (1, 2, 170, 64)
     keep = rng.random((1, 1, 140, 170)) < 0.7
     keep[0, 0, 5] = False  # A query that sees no key.
-    few = (2, 64)
+    few = (2, 64, 2)
     return [
         # Two multiprocessors: without bounds a block does several tiles of rows.
-        by_groups("f16", (2, 128), F16, *shapes),
+        by_groups("f16", (2, 128, 2), F16, *shapes),
         by_groups("f16, causal", few, F16, *shapes, is_causal=True),
-        by_groups("f16, three groups", (3, 64), F16, *shapes, scale=2.0),
+        by_groups("f16, three groups", (3, 64, 2), F16, *shapes, scale=2.0),
+        # Weights grow too large in some groups at some tiles, and in others they do not.
+        by_groups("f16, far apart", (2, 64, 3), F16, (1, 2, 140, 64), (1, 2, 450, 64), scale=0.6),
+        by_groups("bf16, far apart", few, BF16, (1, 2, 140, 64), (1, 2, 450, 64), scale=0.6),
         by_groups("f16, window", few, F16, *shapes, window=70, is_causal=True),
         by_groups("f16, more queries", few, F16, (1, 2, 200, 64), (1, 2, 70, 64), is_causal=True),
         by_groups("f16, bool mask", few, F16, *shapes, mask=keep, scale=-0.3),
@@ -146,8 +151,8 @@ def cases_of_groups() -> list[Case]:
         by_groups("f16, grouped heads", few, F16, (3, 4, 70, 64), (3, 2, 40, 64)),
         by_groups("f16, many heads", few, F16, (2, 9, 20, 64), (2, 9, 10, 64)),
         by_groups("f16, no keys", few, F16, (2, 2, 70, 64), (2, 2, 0, 64)),
-        by_groups("f16, long heads", (2, 128), F16, (1, 2, 70, 128), (1, 2, 140, 128)),
-        by_groups("bf16, long heads", (2, 64), BF16, (1, 2, 90, 128)),
+        by_groups("f16, long heads", (2, 128, 3), F16, (1, 2, 70, 128), (1, 2, 140, 128)),
+        by_groups("bf16, long heads", (2, 64, 3), BF16, (1, 2, 90, 128)),
     ]  # fmt: skip
 
 

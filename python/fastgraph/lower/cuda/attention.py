@@ -30,6 +30,8 @@ from fastgraph.lower.cuda.tiles import (
     PLAIN_SUMS,
     PLAIN_TILES,
     WARP_GROUPS,
+    WHOLE,
+    WHOLE_KEYS,
     FlashTile,
     GroupTile,
 )
@@ -188,7 +190,11 @@ def flash(node: Node, rows: int, target: Target) -> Kernel:
     """Many rows of half floats."""
     sizes: AttentionSizes = node.attrs["sizes"]
     d, v = lengths(sizes)
-    tiles = FLASH[next(limit for limit in FLASH if limit >= max(d, v))]
+    limit = next(limit for limit in FLASH if limit >= max(d, v))
+    few, many = WHOLE_KEYS
+    if sizes.keys <= few:
+        limit = max(limit, 64)  # Tiles for shorter heads would be half empty.
+    tiles = WHOLE.get(limit, FLASH[limit]) if few < sizes.keys <= many else FLASH[limit]
     heads = sizes.batch * sizes.key_heads
 
     def shared(tile: FlashTile) -> int:
@@ -237,7 +243,7 @@ def by_groups(node: Node, rows: int, target: Target) -> Kernel | None:
     if not fitting:
         return None
     tile = min(fitting, key=time)
-    template = [ctype(node.outputs[0].dtype), length, tile.groups, tile.keys]
+    template = [ctype(node.outputs[0].dtype), length, *tile[:3]]
     headers = ("elementwise.cuh", "attention.cuh", "flash.cuh", "tiles.cuh", "wgmma.cuh")
     # Where all have as much to do, blocks go on with the next tile of rows; else the first to be
     # done gets it.

@@ -30,6 +30,8 @@ __all__ = [
     "TF32",
     "WARP_GROUPS",
     "WGMMA",
+    "WHOLE",
+    "WHOLE_KEYS",
     "Choice",
     "FlashTile",
     "GroupTile",
@@ -352,16 +354,21 @@ FLASH = {
 
 Of two with as many rows the better one stands first; the other is there to be measured again.
 """
+WHOLE_KEYS = 64, 128
+WHOLE = {64: (FlashTile(4, 1, 128),)}
+"""The same for more keys than one number, up to the other: they are one tile."""
 
 
 class GroupTile(NamedTuple):
     """A tile of attention_wgmma: warp groups of a block, keys of a step, its speed.
 
-    All multiprocessors together do `flops_per_ns`.
+    There is room for `slots` tiles of keys and as many of values. All multiprocessors together do
+    `flops_per_ns`.
     """
 
     groups: int
     keys: int
+    slots: int
     flops_per_ns: float
 
     @property
@@ -375,13 +382,13 @@ class GroupTile(NamedTuple):
         return 128 * (self.groups + 1)
 
     def shared_bytes(self, length: int) -> int:
-        """Dynamic shared memory: queries, two tiles of keys and of values, barriers."""
-        return 2 * length * (self.rows + 4 * self.keys) + 128
+        """Dynamic shared memory: queries, tiles of keys and as many of values, barriers."""
+        return 2 * length * (self.rows + 2 * self.slots * self.keys) + 128
 
 
 WARP_GROUPS = {
-    64: (GroupTile(3, 128, 350e3), GroupTile(2, 128, 323e3)),
-    128: (GroupTile(2, 128, 428e3),),
+    64: (GroupTile(3, 128, 2, 478e3), GroupTile(2, 128, 2, 420e3)),
+    128: (GroupTile(2, 128, 3, 595e3),),
 }
 """By the elements of a head."""
 

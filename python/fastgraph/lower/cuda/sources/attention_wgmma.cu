@@ -6,7 +6,7 @@
 // the tile of rows that lies a grid further, whose operands come while results are written.
 //
 // Groups ask one after another, so that one multiplies while another computes weights. D: elements of a
-// head.
+// head. SLOTS: tiles of keys, and as many of values, that there is room for.
 
 // The registers of a warp group's sums, in the order in which it has them.
 template <int N>
@@ -56,11 +56,7 @@ FG_DEVICE Place find_item(const Attention &a, int heads, int rows_of_tile, int i
   return {head / a.key_heads, head % a.key_heads, (tiles - 1 - item / count) * rows_of_tile, 0};
 }
 
-// One of two places in shared memory, by turns, and the parity of its turn.
-FG_DEVICE int slot_of(u32 turn) { return (int)(turn % 2); }
-FG_DEVICE u32 parity_of(u32 turn) { return turn / 2 % 2; }
-
-template <class T, int D, int GROUPS, int KEYS, int MASK, bool CAP>
+template <class T, int D, int GROUPS, int KEYS, int SLOTS, int MASK, bool CAP>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     attention_wgmma(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
                     i32 batches, Attention a) {
@@ -68,16 +64,19 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
   // From 168 on there are enough for those that bring operands to have 40.
   typedef Registers<GROUPS, 1, 168> Budget;
   FG_DYNAMIC_SHARED(shared);
-  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * D * 2, *tiles_v = tiles_k + 2 * TILE;
-  u64 *full_k = (u64 *)(tiles_v + 2 * TILE), *full_v = full_k + 2;
-  u64 *empty_k = full_v + 2, *empty_v = empty_k + 2, *empty_q = empty_v + 2;
+  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * D * 2, *tiles_v = tiles_k + SLOTS * TILE;
+  u64 *full_k = (u64 *)(tiles_v + SLOTS * TILE), *full_v = full_k + SLOTS;
+  u64 *empty_k = full_v + SLOTS, *empty_v = empty_k + SLOTS, *empty_q = empty_v + SLOTS;
   u64 *turns = empty_q + 1;
+  // A place in shared memory, by turns, and the parity of its turn.
+  const auto slot_of = [](u32 turn) { return (int)(turn % SLOTS); };
+  const auto parity_of = [](u32 turn) { return turn / SLOTS % 2; };
   (void)partial;
 
   const int rows = rows_of_group(a), heads = a.key_heads * batches;
   const int items = (rows + ROWS - 1) / ROWS * heads;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SLOTS; i++) {
       barrier_init(full_k + i, 128);
       barrier_init(full_v + i, 128);
       barrier_init(empty_k + i, GROUPS * 4);
@@ -186,10 +185,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     };
     Rows<T, KEYS, MASK, CAP> own;
     own.start(a, p, row0);
-    const auto weigh = [&](int key) {
-      return own.PLAIN && key >= whole.begin && key + KEYS <= whole.end
-                 ? own.template weigh<true>(a, mask, key, s, rescale)
-                 : own.template weigh<false>(a, mask, key, s, rescale);
+    const auto all_seen = [&](int key) {
+      return own.PLAIN && key >= whole.begin && key + KEYS <= whole.end;
     };
     if (begin < range.end) {
       ready(full_k, turn);
@@ -198,7 +195,10 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
       wgmma_wait<0>();
       hold(flat(s));
       done(empty_k + slot_of(turn));
-      weigh(begin);
+      if (all_seen(begin))
+        own.template weigh<true>(a, mask, begin, s, rescale);
+      else
+        own.template weigh<false>(a, mask, begin, s, rescale);
       keep_weights();
       turn++;
 #pragma unroll 1
@@ -212,8 +212,21 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         done(turns + (group + 1) % GROUPS);
         wgmma_wait<1>();
         hold(flat(s));
+        bool moved = false;
+        if (all_seen(key)) {
+          // Products are asked for by a group as a whole, so it goes on as a whole.
+          if (!own.weigh_on(a, s, [&](bool so) { return group_all(so, 1 + group); })) {
+            // Which is rare: the scores are computed anew.
+            start();
+            begin_scores(turn);
+            wgmma_wait<0>();
+            hold(flat(s));
+            moved = own.template weigh<true>(a, mask, key, s, rescale);
+          }
+        } else {
+          moved = own.template weigh<false>(a, mask, key, s, rescale);
+        }
         done(empty_k + slot_of(turn));
-        const bool moved = weigh(key);
         wgmma_wait<0>();
         hold(flat(sums));
         done(empty_v + slot_of(turn - 1));

@@ -94,6 +94,29 @@ struct Rows {
     return __any_sync(0xffffffffu, rescale[0] != 1.0f || rescale[1] != 1.0f);
   }
 
+  // The same for keys that all rows see, without looking for larger scores: weights stay relative to
+  // what they have been, and nothing is to be rescaled. False, and scores are lost, where weights would
+  // grow too large or no key has been seen before; `all` asks those that go on together.
+  template <class F>
+  FG_DEVICE bool weigh_on(const Attention &a, f32 (&s)[KEYS / 8][4], F all) {
+    const f32 factor = (f32)a.scale * Log2E<f32>::value;
+    const f32 base[2] = {most[0] * factor, most[1] * factor};
+    f32 total[2][2] = {};
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        s[j][e] = exp2_of(s[j][e] * factor - base[e / 2]);
+        total[e / 2][e % 2] += s[j][e];
+      }
+    const f32 first = total[0][0] + total[0][1], second = total[1][0] + total[1][1];
+    // Far from what halves can hold.
+    if (!all(first <= 8192.0f && second <= 8192.0f)) return false;
+    weight[0] += first;
+    weight[1] += second;
+    return true;
+  }
+
   // What scores are relative to as a power of two, and the weight of a row over its four lanes.
   FG_DEVICE f32 exponent(const Attention &a, int h) const {
     const f32 found = most[h];

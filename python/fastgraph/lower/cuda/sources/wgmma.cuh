@@ -81,6 +81,30 @@ struct Registers {
   static constexpr int MULTIPLY = LEFT < 240 ? LEFT : 240;
 };
 
+// Whether it is so in all threads of a warp group, which meet at a barrier that is theirs alone.
+FG_DEVICE bool group_all(bool so, int barrier) {
+#ifdef FG_HOST
+  static bool not_so[16];
+  const auto meet = [&] { cuda_host::cuda_host_barrier((unsigned)barrier, 128); };
+  if (!so) not_so[barrier] = true;
+  meet();
+  const bool all = !not_so[barrier];
+  meet();
+  not_so[barrier] = false;
+  meet();
+  return all;
+#else
+  u32 all = so;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %0, 0; barrier.cta.red.and.pred q, %1, 128, p; "
+      "selp.u32 %0, 1, 0, q; }"
+      : "+r"(all)
+      : "r"(barrier)
+      : "memory");
+  return all;
+#endif
+}
+
 // Keeps the compiler from working out many addresses at once, for which there are no registers.
 template <class T>
 FG_DEVICE void keep_order(const T *&pointer) {
