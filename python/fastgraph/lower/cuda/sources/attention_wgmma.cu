@@ -64,7 +64,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
   // From 168 on there are enough for those that bring operands to have 40.
   typedef Registers<GROUPS, 1, 168> Budget;
   FG_DYNAMIC_SHARED(shared);
-  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * D * 2, *tiles_v = tiles_k + SLOTS * TILE;
+  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * D * 2,
+                *tiles_v = tiles_k + SLOTS * TILE;
   u64 *full_k = (u64 *)(tiles_v + SLOTS * TILE), *full_v = full_k + SLOTS;
   u64 *empty_k = full_v + SLOTS, *empty_v = empty_k + SLOTS, *empty_q = empty_v + SLOTS;
   u64 *turns = empty_q + 1;
