@@ -1,8 +1,8 @@
 """``python -m bench.gpu.models``: whole compiled models, beside PyTorch's graphs of the same.
 
 The perceptron goes from an array of the host to an array of the host, the encoder from and to
-memory of the device. Results are compared with float64 on the way. What the best recipe written in
-C++ takes for the perceptron is printed by ``python -m bench.gpu floor --only mlp_twin``.
+memory of the device. Results are compared with float64 on the way. Beside the perceptron runs the
+best of the recipes that are written in C++ (``python -m bench.gpu floor --only mlp_twin`` has all).
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import numpy as np
 
 import fastgraph as fg
 from bench.encoder import WORDS, encode, seeded_weights
-from bench.gpu.native import build_twin, driver, environment, gpu_problem
+from bench.gpu.native import build, build_twin, driver, environment, gpu_problem
 from bench.gpu.operator_cases import relative
 from bench.gpu.operators import ROUNDS, Clock
+from bench.gpu.probes import runner
 from bench.machine import installed
+from bench.outcome import Goal, verdict
 from examples import minilm
 
 __all__ = ["main"]
@@ -38,6 +40,9 @@ TOKENS = 128
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 # "max-autotune-no-cudagraphs" takes minutes for each case, so it runs only where it is named.
 MODES = ("eager", "default")
+# The encoder over PyTorch's best way.
+ENCODER = {("float16", 1): 0.7, ("float16", 32): 0.9, ("float32", 32): 1.0}
+RECIPE = "perceptron, the best recipe in C++"
 Line = dict[str, Any]
 
 
@@ -71,6 +76,21 @@ def trips(call: Callable[[Any], object], inputs: list[Any]) -> list[float]:
         call(x)
         taken.append((perf_counter_ns() - start) / 1e3)
     return taken
+
+
+def recipe() -> Line:
+    """The perceptron written by hand, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = runner(build(Path(folder)))("mlp_twin")
+    if found.problem:
+        raise RuntimeError(f"the twin is broken: {found.problem}")
+    taken = {
+        one.name: one.value
+        for one in found.findings
+        if one.name.endswith("round trip, hot p50") and one.value is not None
+    }
+    best = min(taken, key=taken.__getitem__)
+    return {"case": RECIPE, "us": taken[best], "recipe": best.partition(":")[0]}
 
 
 def mlp() -> list[Line]:
@@ -202,8 +222,29 @@ def torch_encoder(dtype: str, batch: int, mode: str) -> Line:
 
 def shown(line: Line) -> str:
     """One line as text."""
-    more = [f"{key} {value:.4g}" for key, value in line.items() if key not in ("case", "us")]
+    more = [
+        f"{key} {value if isinstance(value, str) else format(value, '.4g')}"
+        for key, value in line.items()
+        if key not in ("case", "us")
+    ]
     return f"{line['case']:<72} {line['us']:10.2f} us  {', '.join(more)}"
+
+
+def goals(lines: list[Line]) -> list[Goal]:
+    """What was promised, of what has been measured."""
+    us = {line["case"]: line["us"] for line in lines}
+    found, ours = [], us.get("perceptron, run_slots")
+    if ours and RECIPE in us:
+        found.append(Goal("perceptron over the best recipe in C++", 1.1, ours / us[RECIPE]))
+    if ours:
+        loop = us["perceptron, a loop in C on the same executable"]
+        found.append(Goal("perceptron: microseconds over a loop in C", 1.0, ours - loop))
+    for (dtype, batch), limit in ENCODER.items():
+        case = f"encoder, {dtype}, batch {batch}, {TOKENS} tokens"
+        peers = [taken for other, taken in us.items() if other.startswith(f"{case}: torch")]
+        if case in us and peers:
+            found.append(Goal(f"{case}, over PyTorch's best", limit, us[case] / min(peers)))
+    return found
 
 
 def main() -> int:
@@ -216,7 +257,7 @@ def main() -> int:
         print(f"there is no GPU to measure: {problem}", file=sys.stderr)
         return 1
     clock, lines, machine = Clock(), [], environment()
-    works: list[Callable[[], list[Line]]] = [mlp]
+    works: list[Callable[[], list[Line]]] = [mlp, lambda: [recipe()]]
     for dtype in ("float16", "float32"):
         for batch in (1, 32):
             works.append(lambda d=dtype, b=batch: [encoder(clock, d, b)])  # type: ignore[misc]
@@ -237,8 +278,10 @@ def main() -> int:
             print(shown(line), flush=True)
         lines += found
         # After each, so that a run which is cut short keeps what it had.
-        record = {"machine": machine, "lines": lines}
+        made = [goal.record() for goal in goals(lines)]
+        record = {"machine": machine, "lines": lines, "goals": made}
         chosen.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    print("\n".join(verdict(goal.record()) for goal in goals(lines)))
     return int(failed)
 
 
