@@ -140,7 +140,7 @@ def gains_on_a_gpu(result: Value) -> bool:
 
     Of single rows the parts lie side by side, and each launch less is time won. Others that are
     small run at the same time. The encoder in float16, joined and apart, was measured at 378 and
-    405 microseconds for 4,096 tokens, at 164 and 154 for 128; in float32 at 433 and 365.
+    405 microseconds for 4,096 tokens, at 141 and 136 for 128; in float32 at 433 and 365.
     """
     # As many as there can be: a program for extents has the weights of the model's own.
     rows = activated(prod(result.shape[:-1]), ())
