@@ -293,11 +293,16 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   }
 
   set_registers<Budget::MULTIPLY, true>();
+  // Where the first tile is takes divisions, which are done by the time that its operands come.
+  Work work = find_work<BM, BN>((int)blockIdx.x, m, n, k, k_part, splits);
+  needed(work.m0);
+  needed(work.n0);
+  needed(work.depth);
   fg_wait();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int part = group - 1;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
-    const Work work = find_work<BM, BN>(item, m, n, k, k_part, splits);
+    if (item != (int)blockIdx.x) work = find_work<BM, BN>(item, m, n, k, k_part, splits);
     const int steps = (work.depth + 63) / 64;
     f32 sums[HIGH][BN / 2] = {};
     int before = 0;

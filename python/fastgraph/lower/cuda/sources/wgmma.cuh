@@ -105,6 +105,15 @@ FG_DEVICE bool group_all(bool so, int barrier) {
 #endif
 }
 
+// Has the compiler work out `x` by here, and not later.
+FG_DEVICE void needed(int x) {
+#ifndef FG_HOST
+  asm volatile("" ::"r"(x) : "memory");
+#else
+  (void)x;
+#endif
+}
+
 // Keeps the compiler from working out many addresses at once, for which there are no registers.
 template <class T>
 FG_DEVICE void keep_order(const T *&pointer) {
