@@ -16,7 +16,7 @@ import numpy as np
 from fastgraph.cli.failure import Failure, running
 from fastgraph.cli.peers import OnnxRuntimeModel, has_onnx_runtime, onnx_runtime_version
 from fastgraph.cli.report import latency_rows, measure, memory_line, place, slowest_rows
-from fastgraph.onnx.importer import DeclaredInput, declared_inputs, from_model
+from fastgraph.onnx.importer import DeclaredInput, declared_inputs, from_read
 from fastgraph.onnx.proto import read_model
 from fastgraph.onnx.registry import SUPPORTED_NAMES
 from fastgraph.runtime.compiled import CompiledGraph
@@ -38,14 +38,14 @@ def command(arguments: argparse.Namespace) -> None:
         _check_folder(arguments.output)
     session = Session(arguments.device, threads=arguments.threads)
     parsed = read_model(path)
-    declared = declared_inputs(parsed)
+    declared = declared_inputs(parsed.message)
     arrays = _read_inputs(arguments.inputs, declared, path)
     shapes = {
         want.name: arrays[want.name].shape
         for want in declared
         if want.dims is None or not all(isinstance(dim, int) for dim in want.dims)
     }
-    graph = from_model(parsed, _dims(arguments.dims), shapes, title=f"the model '{path}'")
+    graph = from_read(parsed, _dims(arguments.dims), shapes, title=f"the model '{path}'")
     model = session.compile(graph)
     with running():
         start = perf_counter()

@@ -76,6 +76,6 @@ def leading(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def follows(found: Any) -> bool:
     """Whether a shape, an attribute or a part of one follows a dimension."""
-    if isinstance(found, tuple | list):
-        return any(follows(one) for one in found)
-    return isinstance(found, Size)
+    if isinstance(found, Size):
+        return True
+    return isinstance(found, (tuple, list)) and any(follows(one) for one in found)

@@ -74,6 +74,8 @@ class Graph:
         self.sized = False
         # Read from a file, in which numbers of a shape may be what a dimension was worked out to.
         self.imported = False
+        # Known to nobody but passes, the next of which may take its nodes instead of copying them.
+        self.spent = False
         self._by_name: dict[str, Node] = {}
         self._counts: dict[str, int] = {}
         self._next_name: str | None = None
@@ -312,7 +314,11 @@ class Graph:
         return value
 
     def add_node(
-        self, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
+        self,
+        op: str,
+        inputs: Sequence[Value],
+        attrs: dict[str, Any] | None = None,
+        specs: Sequence[Spec] | None = None,
     ) -> Node:
         """Append a node for the operator `op`. For importers and passes.
 
@@ -325,6 +331,8 @@ class Graph:
             Of this graph, and of dtypes that the operator takes as they are.
         attrs : dict, optional
             Normalised: axes count from the front.
+        specs : sequence of (shape, dtype), optional
+            What the results are, where a pass knows; else the operator says, and checks.
 
         Returns
         -------
@@ -337,7 +345,7 @@ class Graph:
             For an unknown operator, a value of another graph, or what the operator refuses.
         """
         if self._body is not None:
-            return self.innermost.add_node(op, inputs, attrs)
+            return self.innermost.add_node(op, inputs, attrs, specs)
         if op not in OPS:
             raise GraphError(f"there is no operator {op!r}")
         for value in inputs:
@@ -345,9 +353,10 @@ class Graph:
         if self._around is not None:
             inputs = [self.own(value) for value in inputs]
         attrs = dict(attrs or {})
-        specs = OPS[op].infer([(value.shape, value.dtype) for value in inputs], attrs)
-        for shape, dtype in specs:
-            check_size(shape, dtype, op)
+        if specs is None:
+            specs = OPS[op].infer([(value.shape, value.dtype) for value in inputs], attrs)
+            for shape, dtype in specs:
+                check_size(shape, dtype, op)
         return self._append(op, tuple(inputs), attrs, specs)
 
     def truncate(self, count: int) -> None:
@@ -365,6 +374,14 @@ class Graph:
             self._captured = {
                 outer: value for outer, value in self._captured.items() if value.node not in gone
             }
+
+    def drop(self, gone: Sequence[Node]) -> None:
+        """Drop nodes that nothing reads, none of which is a declared leaf. For passes."""
+        if gone:
+            for node in gone:
+                del self._by_name[node.name]
+            dropped = set(gone)
+            self.nodes = [node for node in self.nodes if node not in dropped]
 
     def annotate(self, name: str | None = None, site: str | None = None) -> None:
         """Name the nodes written from now on, for messages. For importers and passes.
@@ -428,12 +445,26 @@ class Graph:
         name = node.name if node.name not in self._by_name else self.free_name(node.name)
         twin = Node(self, node.op, tuple(inputs), node.attrs, name, node.site)
         twin.outputs = tuple([Value(twin, v.index, v.shape, v.dtype, v.name) for v in node.outputs])
-        self.nodes.append(twin)
-        self._by_name[name] = twin
+        self._enter(twin)
+        return twin
+
+    def take_node(self, node: Node, inputs: Sequence[Value]) -> None:
+        """Append another graph's `node` itself upon `inputs`, as `copy_node` would. For passes.
+
+        That graph has to be `spent`.
+        """
+        if node.name in self._by_name:
+            node.name = self.free_name(node.name)
+        node.graph = self
+        node.inputs = tuple(inputs)
+        self._enter(node)
+
+    def _enter(self, node: Node) -> None:
+        self.nodes.append(node)
+        self._by_name[node.name] = node
         declared = _DECLARED.get(node.op)
         if declared is not None:
-            getattr(self, declared).append(twin.outputs[0])
-        return twin
+            getattr(self, declared).append(node.outputs[0])
 
     def copy(self) -> Graph:
         """Return a graph of its own with the same nodes, names and outputs; arrays are shared.

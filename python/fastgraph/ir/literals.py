@@ -25,11 +25,14 @@ def array_of(found: Any, what: str) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def frozen(array: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return `array` dense and read-only, copied unless nobody can write to its bytes."""
+    """Return `array` dense and read-only, copied unless nobody can write to its bytes.
+
+    It may begin anywhere in these.
+    """
     base: Any = array
     while isinstance(base, np.ndarray) and not base.flags.writeable and base.base is not None:
         base = base.base
-    if isinstance(base, bytes) and array.flags.c_contiguous and array.flags.aligned:
+    if isinstance(base, bytes) and array.flags.c_contiguous:
         return array
     copy = np.array(array, order="C", copy=True)
     copy.flags.writeable = False

@@ -52,6 +52,7 @@ __all__ = [
     "is_float",
     "is_half",
     "is_integer",
+    "is_supported",
     "result_dtype",
     "whole",
 ]
@@ -93,6 +94,10 @@ GROUPS: dict[str, tuple[DType, ...]] = {
 }
 """What the operator table calls several dtypes at once."""
 
+# To look a dtype up in a tuple compares it with others, which NumPy takes its time for.
+_HALVES, _FLOATS, _INTEGERS = frozenset(HALVES), frozenset(FLOATS), frozenset(INTEGERS)
+_SUPPORTED = frozenset(SUPPORTED)
+
 MAX_RANK = 64
 MAX_BYTES = 2**47
 """No value may be larger: what one process can address."""
@@ -100,7 +105,7 @@ MAX_BYTES = 2**47
 
 def is_half(dtype: DType) -> bool:
     """Whether `dtype` is float16 or bfloat16."""
-    return dtype in HALVES
+    return dtype in _HALVES
 
 
 def computed_in(dtype: DType) -> DType:
@@ -110,12 +115,17 @@ def computed_in(dtype: DType) -> DType:
 
 def is_float(dtype: DType) -> bool:
     """Whether `dtype` is one of `FLOATS`; NumPy's kind of bfloat16 is no "f"."""
-    return dtype in FLOATS
+    return dtype in _FLOATS
 
 
 def is_integer(dtype: DType) -> bool:
     """Whether `dtype` is a signed or unsigned integer."""
-    return dtype in INTEGERS
+    return dtype in _INTEGERS
+
+
+def is_supported(dtype: DType) -> bool:
+    """Whether graphs compute in `dtype`."""
+    return dtype in _SUPPORTED
 
 
 def dtypes_of(groups: str) -> tuple[DType, ...]:
@@ -129,6 +139,8 @@ def dtypes_of(groups: str) -> tuple[DType, ...]:
 
 def check_dtype(dtype: Any, what: str) -> DType:
     """Return `dtype` as a NumPy dtype; GraphError naming `what` if graphs do not compute in it."""
+    if isinstance(dtype, np.dtype) and is_supported(dtype):
+        return dtype
     if not _HAS_BFLOAT16 and isinstance(dtype, str) and dtype == "bfloat16":
         raise UnsupportedError(
             f"{what}: bfloat16 needs the ml_dtypes package, which is not installed: "
@@ -139,7 +151,7 @@ def check_dtype(dtype: Any, what: str) -> DType:
     # NumPy parses text and structures here, and what it raises for them is not listed.
     except Exception:
         raise GraphError(f"{what}: {dtype!r} is not a dtype; use one of {dtype_names()}") from None
-    if found not in SUPPORTED:
+    if not is_supported(found):
         raise GraphError(
             f"{what}: dtype {found.name}{'' if found.isnative else ' (foreign byte order)'} is "
             f"not supported; graphs compute in {dtype_names()}, so convert the data first"
@@ -159,6 +171,9 @@ def whole(entry: Any) -> int:
 
 def check_shape(shape: Any, what: str, dtype: DType = FLOAT32) -> Shape:
     """Return `shape` as a tuple of ints; GraphError naming `what` if it is unusable."""
+    if type(shape) is tuple and all(type(dim) is int and dim >= 0 for dim in shape):
+        check_size(shape, dtype, what)
+        return shape
     if isinstance(shape, str | bytes):
         raise GraphError(f"{what}: shape {shape!r} is text; give a tuple of ints such as (2, 3)")
     try:
@@ -203,7 +218,7 @@ def check_size(shape: Shape, dtype: DType, what: str) -> None:
 def check_axis(axis: Any, rank: int, what: str) -> int:
     """Return `axis` counted from the front; GraphError naming `what` if it is out of range."""
     try:
-        if isinstance(axis, bool | np.bool_):
+        if isinstance(axis, (bool, np.bool_)):
             raise TypeError
         found = operator.index(axis)
     except TypeError:
@@ -228,17 +243,16 @@ def check_axes(axis: Any, rank: int, what: str) -> tuple[int, ...]:
 
 def broadcast(shapes: Sequence[Shape], what: str) -> Shape:
     """Return the shape that `shapes` broadcast to; GraphError naming `what` if there is none."""
-    rank = max((len(shape) for shape in shapes), default=0)
+    rank = max(map(len, shapes), default=0)
     dims = [1] * rank
     for shape in shapes:
         for axis, dim in enumerate(shape, rank - len(shape)):
-            if dim == dims[axis]:
-                if not isinstance(dims[axis], Size):  # One that follows a dimension tells more.
-                    dims[axis] = dim
+            known = dims[axis]
+            if dim is known or dim == 1 != known:
                 continue
-            if dim == 1:
-                continue
-            if dims[axis] != 1:
+            if dim == known and isinstance(known, Size):
+                continue  # One that follows a dimension tells more.
+            if dim != known != 1:
                 listed = " and ".join(str(one) for one in shapes)
                 raise GraphError(
                     f"{what}: shapes {listed} do not broadcast: axis {axis - rank} is "

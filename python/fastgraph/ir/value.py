@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -35,9 +36,11 @@ class Node:
         Unique among the graph's nodes.
     site : str
         Where it was written, as ``file.py:12``.
+    is_leaf : bool
+        Whether it computes nothing: an input, parameter, constant or scalar.
     """
 
-    __slots__ = ("attrs", "graph", "inputs", "name", "op", "outputs", "site")
+    __slots__ = ("attrs", "graph", "inputs", "is_leaf", "name", "op", "outputs", "site")
 
     def __init__(
         self,
@@ -55,11 +58,7 @@ class Node:
         self.outputs: tuple[Value, ...] = ()
         self.name = name
         self.site = site
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether the node computes nothing: an input, parameter, constant or scalar."""
-        return self.op in LEAVES
+        self.is_leaf = op in LEAVES
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{out.dtype.name}{list(out.shape)}" for out in self.outputs)
@@ -148,10 +147,7 @@ class Value:
         >>> Graph().input("x", (2, 3)).size
         6
         """
-        size = 1
-        for dim in self.shape:
-            size *= dim
-        return size
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:

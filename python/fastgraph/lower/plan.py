@@ -104,10 +104,12 @@ def _wishes(call: Any, roots: Roots, index: dict[Place, int]) -> list[tuple[int,
     for out, source in call.inplace:
         target, target_offset = roots.of(call.outs[out])
         taken, taken_offset = roots.of(call.ins[source])
+        if target_offset or taken_offset or taken is target:
+            continue
+        if target not in index or taken not in index:
+            continue
         # Other operands of the call that read the same bytes would see them overwritten.
-        again = sum([roots.of(operand)[0] is taken for operand in call.ins])
-        whole = not target_offset and not taken_offset and again == 1
-        if whole and target in index and taken in index and taken is not target:
+        if sum([roots.of(operand)[0] is taken for operand in call.ins]) == 1:
             wishes.append((index[target], index[taken]))
     return wishes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 from fastgraph.ir.graph import Graph, Node, Value
@@ -29,17 +30,14 @@ def nbytes_of(place: Place) -> int:
     """Bytes of a value or of scratch."""
     if isinstance(place, Temp):
         return place.nbytes
-    count = place.dtype.itemsize
-    for size in place.shape:
-        count *= size
-    return count
+    return prod(place.shape, start=place.dtype.itemsize)
 
 
 class Roots:
     """Follows aliases: which bytes a value names."""
 
     def __init__(self) -> None:
-        self._source: dict[Value, tuple[Place, int]] = {}
+        self._source: dict[Place, tuple[Place, int]] = {}
 
     def copy(self) -> Roots:
         """Return the same; what is added to one is not added to the other."""
@@ -61,9 +59,7 @@ class Roots:
 
     def of(self, place: Place) -> tuple[Place, int]:
         """Return the root of `place` and the byte offset in it."""
-        if isinstance(place, Temp):
-            return place, 0
-        return self._source.get(place, (place, 0))
+        return self._source.get(place) or (place, 0)
 
 
 class Output(NamedTuple):

@@ -79,4 +79,6 @@ def load(
     """
     # Refuse a device or a number of threads before the time is spent on reading.
     session = Session(device, threads=threads)
-    return session.compile(importer.load(model, dims, shapes, values), options)
+    graph = importer.load(model, dims, shapes, values)
+    graph.spent = True  # Nobody else knows it.
+    return session.compile(graph, options)

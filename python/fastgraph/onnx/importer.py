@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from fastgraph.errors import CompileError, GraphError
 from fastgraph.ir import ops, reference
 from fastgraph.ir.collector import paused
 from fastgraph.ir.graph import Graph, Value, calling_site
-from fastgraph.ir.types import SUPPORTED
+from fastgraph.ir.types import is_supported
 from fastgraph.onnx import (
     ops_attention,
     ops_control,
@@ -31,7 +31,13 @@ from fastgraph.onnx import (
     ops_resizing,
 )
 from fastgraph.onnx.dims import Dim, bind_shapes, declared_dims, dims_text
-from fastgraph.onnx.proto import attribute_value, element_type_name, read_model, tensor_array
+from fastgraph.onnx.proto import (
+    ReadModel,
+    attribute_value,
+    element_type_name,
+    read_model,
+    tensor_array,
+)
 from fastgraph.onnx.registry import (
     DTYPE_ADVICE,
     SUPPORTED_NAMES,
@@ -54,9 +60,9 @@ from fastgraph.onnx.values import known_values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from onnx import GraphProto, ModelProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-__all__ = ["DeclaredInput", "declared_inputs", "from_model", "load"]
+__all__ = ["DeclaredInput", "declared_inputs", "from_model", "from_read", "load"]
 
 # The families whose rules are registered once they are imported.
 FAMILIES = (
@@ -103,7 +109,8 @@ def load(
     -------
     Graph
         Initialisers are parameters that are already set, under their own names; those that a
-        shape, axis or bound needs are constants.
+        shape, axis or bound needs are constants. Large ones stay where they lie in the
+        bytes of the file, which the graph then keeps.
 
     Raises
     ------
@@ -124,10 +131,9 @@ def load(
     [<Value image: float32[1, 64]>]
     """
     title = f"the model '{os.fspath(model)}'" if isinstance(model, str | os.PathLike) else None
-    return from_model(read_model(model), dims, shapes, values, title=title)
+    return from_read(read_model(model), dims, shapes, values, title=title)
 
 
-@paused
 def from_model(
     model: ModelProto,
     dims: Mapping[str, int] | None = None,
@@ -175,6 +181,20 @@ def from_model(
     >>> fg.onnx.from_model(model, dims={"N": 4}).inputs
     [<Value image: float32[4, 64]>]
     """
+    return from_read(ReadModel(model), dims, shapes, values, title=title)
+
+
+@paused
+def from_read(
+    read: ReadModel,
+    dims: Mapping[str, int] | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+    values: Mapping[str, npt.ArrayLike] | None = None,
+    *,
+    title: str | None = None,
+) -> Graph:
+    """Read a model into a Graph; as `from_model`."""
+    model = read.message
     title = title or (f"the model '{model.graph.name}'" if model.graph.name else "the model")
     opset = model_opset(model, title)
     nodes = sorted_nodes(model.graph, title)
@@ -196,7 +216,7 @@ def from_model(
     translator = _Translator(graph, opset)
     graph.annotate(site=calling_site())
     translator.declare_inputs(inputs, bound, same)
-    translator.declare_initialisers(model.graph, nodes)
+    translator.declare_initialisers(model.graph, nodes, read.array)
     graph.annotate()
     for node in nodes:
         translator.translate(node)
@@ -281,18 +301,23 @@ class _Translator:
             except GraphError as error:
                 self.problems.append(str(error))
 
-    def declare_initialisers(self, graph: GraphProto, nodes: Sequence[ModelNode]) -> None:
+    def declare_initialisers(
+        self,
+        graph: GraphProto,
+        nodes: Sequence[ModelNode],
+        array_of: Callable[[int, TensorProto], Array] = lambda number, tensor: tensor_array(tensor),
+    ) -> None:
         moving = [name for name, known in self._known.items() if isinstance(known, Value)]
         static = static_names(nodes, self.opset, moving)
         used = {name for node in nodes for name in node.reads}
         used.update(o.name for o in graph.output)
-        for tensor in graph.initializer:
+        for number, tensor in enumerate(graph.initializer):
             name = tensor.name
             if name not in used:
                 self.graph.fixed[name] = "is an initialiser that nothing in the model reads"
                 continue
             try:
-                array = tensor_array(tensor)
+                array = array_of(number, tensor)
                 reason = _why_constant(array, static.get(name))
                 if reason is not None:
                     self.graph.fixed[name] = reason
@@ -449,7 +474,7 @@ def _why_constant(array: Array, static_for: str | None) -> str | None:
             f"is a constant of the model, not a parameter: {static_for} depends on it and is fixed "
             "when the model is loaded; change it in the model and load that again"
         )
-    if array.dtype not in SUPPORTED:
+    if not is_supported(array.dtype):
         return (
             f"is a constant of the model, not a parameter: it has dtype {array.dtype.name}; "
             f"{DTYPE_ADVICE}"
@@ -459,7 +484,7 @@ def _why_constant(array: Array, static_for: str | None) -> str | None:
 
 def _constant(graph: Graph, operand: Operand | None, name: str) -> Value:
     array = np.asarray(operand)
-    if array.dtype not in SUPPORTED:
+    if not is_supported(array.dtype):
         raise NodeError(f"'{name}' has dtype {array.dtype.name}; {DTYPE_ADVICE}")
     return graph.constant(array)
 

@@ -9,14 +9,16 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fastgraph.errors import CompileError, InputError, UnsupportedError
+from fastgraph.onnx.wire import Span, without_large
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
@@ -37,6 +39,7 @@ else:
 __all__ = [
     "NEWEST_OPSET",
     "OLDEST_OPSET",
+    "ReadModel",
     "Signature",
     "attribute_value",
     "element_type_name",
@@ -115,17 +118,25 @@ def element_type_name(elem_type: int) -> str:
     return f"unknown element type {elem_type}"
 
 
-def tensor_array(tensor: TensorProto) -> np.ndarray:
-    """The tensor's contents; ValueError, without its name, if they do not fit its header."""
+def tensor_array(tensor: TensorProto, data: bytes = b"", span: Span | None = None) -> np.ndarray:
+    """The tensor's contents; ValueError, without its name, if they do not fit its header.
+
+    Those of a large one lie at `span` of the model's `data`.
+    """
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         raise ValueError("its data lie in an external file, which was not given")
     dims, dtype = tensor.dims[:], _PLAIN.get(tensor.data_type)
-    if dtype is not None and tensor.HasField("raw_data") and not tensor.HasField("segment"):
+    if tensor.HasField("raw_data"):
+        data = tensor.raw_data
+        span = Span(0, len(data))
+    if span is not None and dtype is not None and not tensor.HasField("segment"):
         # As onnx reads it, without its questions.
-        raw = tensor.raw_data
-        fits = len(raw) == math.prod(dims) * dtype.itemsize
-        if raw and fits and min(dims, default=0) >= 0 and len(dims) < 32:
-            return np.frombuffer(raw, dtype).reshape(dims)
+        fits = span.nbytes == math.prod(dims) * dtype.itemsize
+        if fits and span.nbytes and min(dims, default=0) >= 0 and len(dims) < 32:
+            count = span.nbytes // dtype.itemsize
+            return np.frombuffer(data, dtype, count, span.offset).reshape(dims)
+    if span is not None and not tensor.HasField("raw_data"):
+        tensor.raw_data = data[span.offset : span.offset + span.nbytes]
     name = element_type_name(tensor.data_type)
     if name.startswith("unknown") or name in ("string", "undefined"):
         raise ValueError(f"it has {name if name.startswith('unknown') else 'dtype ' + name}")
@@ -199,7 +210,29 @@ def signature_of(op_type: str, opset: int) -> Signature | None:
     )
 
 
-def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelProto:
+class ReadModel(NamedTuple):
+    """A parsed model, and the bytes it is of, where `large` initialisers still have their data.
+
+    By number in ``message.graph.initializer``, where these have no ``raw_data``.
+    """
+
+    message: ModelProto
+    data: bytes = b""
+    large: Mapping[int, Span] = MappingProxyType({})
+
+    def array(self, number: int, tensor: TensorProto) -> np.ndarray:
+        """An initialiser's contents, as `tensor_array` gives them."""
+        return tensor_array(tensor, self.data, self.large.get(number))
+
+    def whole(self) -> ModelProto:
+        """The message with the data of all initialisers in it."""
+        for number, (offset, nbytes) in self.large.items():
+            tensor = self.message.graph.initializer[number]
+            tensor.raw_data = self.data[offset : offset + nbytes]
+        return self.message
+
+
+def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ReadModel:
     """Parse a file or its bytes, load external data, inline the model's own functions.
 
     Raises
@@ -230,15 +263,17 @@ def read_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
             f"a model is a path (str or os.PathLike) or the bytes of a file, "
             f"not {type(source).__name__}"
         )
-    model = _parse(data, where)
-    _load_external(model, folder, where)
-    if model.functions:
+    # Protobuf would copy the data of large tensors, and then again what is asked for of it.
+    shorter, large = without_large(data)
+    read = ReadModel(_parse(shorter, where), data, large)
+    _load_external(read.message, folder, where)
+    if read.message.functions:
         try:
-            model = onnx.inliner.inline_local_functions(model)
+            return ReadModel(onnx.inliner.inline_local_functions(read.whole()))
         # A function that calls itself is a ValidationError of onnx's, which derives from Exception.
         except Exception as error:
             raise CompileError(f"{where}: its functions cannot be inlined: {error}") from error
-    return model
+    return read
 
 
 def _parse(data: bytes, where: str) -> ModelProto:

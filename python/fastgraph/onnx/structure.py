@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -172,6 +173,7 @@ def check_operators(nodes: Iterable[ModelNode], opset: int) -> list[str]:
     return problems
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_known(op_type: str, opset: int) -> bool:
     if find_rule(op_type, opset) is None:
         return False
@@ -183,28 +185,41 @@ def _is_known(op_type: str, opset: int) -> bool:
 
 
 def _against_definition(node: ModelNode, opset: int) -> list[str]:
-    signature = signature_of(node.op_type, opset)
+    given = tuple([(attribute.name, attribute.type) for attribute in node.attribute])
+    inputs = tuple([bool(name) for name in node.input])
+    problems = _misuse(node.op_type, opset, given, inputs, len(node.output))
+    return [f"{node.label}: {problem}" for problem in problems]
+
+
+@functools.lru_cache(maxsize=1024)
+def _misuse(
+    op_type: str,
+    opset: int,
+    attributes: tuple[tuple[str, int], ...],
+    inputs: tuple[bool, ...],
+    outputs: int,
+) -> list[str]:
+    """What is wrong with a node of these attributes and types, inputs that are given, outputs."""
+    signature = signature_of(op_type, opset)
     if signature is None:
-        return [f"{node.label}: the installed onnx package does not know opset {opset}"]
+        return [f"the installed onnx package does not know opset {opset}"]
     problems = []
-    for attribute in node.attribute:
-        number, kind = signature.attributes.get(attribute.name, (None, ""))
+    for name, found in attributes:
+        number, kind = signature.attributes.get(name, (None, ""))
         if number is None:
-            problems.append(f"attribute '{attribute.name}' is not known in opset {opset}")
-        elif attribute.type != number:
-            problems.append(f"attribute '{attribute.name}' must be of type {kind}")
+            problems.append(f"attribute '{name}' is not known in opset {opset}")
+        elif found != number:
+            problems.append(f"attribute '{name}' must be of type {kind}")
     fewest, most = signature.inputs
     last = len(signature.optional) - 1
-    left_out = [i for i, name in enumerate(node.input) if not name]
-    if not fewest <= len(node.input) <= most or any(
-        not signature.optional[min(i, last)] for i in left_out
+    if not fewest <= len(inputs) <= most or any(
+        not given and not signature.optional[min(i, last)] for i, given in enumerate(inputs)
     ):
-        found = len(node.input) - len(left_out)
-        problems.append(f"takes {fewest} to {most} inputs, found {found}")
+        problems.append(f"takes {fewest} to {most} inputs, found {sum(inputs)}")
     fewest, most = signature.outputs
-    if not fewest <= len(node.output) <= most:
-        problems.append(f"has {fewest} to {most} outputs, found {len(node.output)}")
-    return [f"{node.label}: {problem}" for problem in problems]
+    if not fewest <= outputs <= most:
+        problems.append(f"has {fewest} to {most} outputs, found {outputs}")
+    return problems
 
 
 def static_names(

@@ -106,8 +106,12 @@ def optimise(
     found = dead.run(graph)
     for run in passes_of(fuse, pack, single):
         made = run(found)
-        found = found if made is found else dead.run(made)
+        if made is not found:
+            made.spent = True
+            found = dead.run(made)
+            found.spent = True
     found = schedule.run(found)
+    found.spent = False
     is_set = {node for node in rewrite.set_nodes(found.nodes) if not node.is_leaf}
     return Optimised(found, is_set)
 

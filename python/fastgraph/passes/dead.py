@@ -9,12 +9,20 @@ __all__ = ["run"]
 
 
 def run(graph: Graph) -> Graph:
-    """Return `graph` without the nodes that no output depends on; itself where there are none."""
+    """Return `graph` without the nodes that no output depends on.
+
+    Itself where there are none, and where it is spent.
+    """
     live: set[Node] = {value.node for _, value in graph.outputs}
     for node in reversed(graph.nodes):
         if node in live:
-            live.update(value.node for value in node.inputs)
-    if all(node in live or node.op in ("input", "param", "scalar") for node in graph.nodes):
+            for value in node.inputs:
+                live.add(value.node)
+    live.update(value.node for value in (*graph.inputs, *graph.params, *graph.scalars))
+    gone = [node for node in graph.nodes if node not in live]
+    if graph.spent:
+        graph.drop(gone)
+    if graph.spent or not gone:
         return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:

@@ -27,7 +27,7 @@ class Source:
     Attributes
     ----------
     graph : Graph
-        A copy, with sizes that are ints and nothing else, and without values of parameters.
+        With sizes that are ints and nothing else, and without values of parameters.
     attrs : dict of Node to dict
         Attributes of nodes of it that follow dimensions.
     shapes : list of tuple of int
@@ -41,9 +41,10 @@ class Source:
     @staticmethod
     @paused
     def of(graph: Graph) -> Source:
-        """Return what `graph` is now."""
+        """Return what `graph` is now; one that is spent is not copied."""
         shapes = [value.shape for value in graph.inputs]
-        found, attrs = graph.copy(), {}
+        found, attrs = graph if graph.spent else graph.copy(), {}
+        found.spent = False
         for node in found.nodes:
             if "initial" in node.attrs:
                 node.attrs = {k: attr for k, attr in node.attrs.items() if k != "initial"}
@@ -51,8 +52,7 @@ class Source:
                 attrs[node] = node.attrs
                 node.attrs = {name: number_of(attr, ()) for name, attr in node.attrs.items()}
             for value in node.outputs:
-                if follows(value.shape):
-                    value.shape = number_of(value.shape, ())
+                value.shape = tuple(map(int, value.shape))
         return Source(found, attrs, shapes)
 
     @property

@@ -41,6 +41,8 @@ def run(graph: Graph, gains: Callable[[Value], bool] = lambda result: True) -> G
     gains : callable, optional
         Whether joining gains anything, of a product's result.
     """
+    if not any(node.op == "fused_matmul" for node in graph.nodes):
+        return graph
     is_set = set_nodes(graph.nodes)
     readers = readers_of(graph)
     visible = {value for _, value in graph.outputs}

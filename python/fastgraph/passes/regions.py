@@ -113,4 +113,5 @@ def emit(rewriter: Rewriter, region: Region) -> None:
     if broadcast([value.shape for value in outside], "region") != shape:
         attrs["shape"] = shape
     inputs = [rewriter[value] for value in outside]
-    rewriter.replace(region.root, [rewriter.emit(region.root, "region", inputs, attrs)])
+    specs = [(shape, region.root.outputs[0].dtype)]
+    rewriter.replace(region.root, [rewriter.emit(region.root, "region", inputs, attrs, specs)])

@@ -1,4 +1,4 @@
-"""How passes make a new graph from one that they leave as it is."""
+"""How passes make a new graph from one that they leave as it is, unless it is spent."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from fastgraph.ir.dims import follows
 from fastgraph.ir.graph import Graph, Node, Value
 from fastgraph.ir.ops.control import BODIES
+from fastgraph.ir.types import Spec
 
 __all__ = [
     "IN_RUN",
@@ -44,9 +45,9 @@ def depends_on_set_alone(node: Node, found: set[Node]) -> bool:
     """Whether `node` belongs with `found`, the set nodes among those before it."""
     if node.is_leaf:
         return node.op in ("param", "constant")
-    if node.op in IN_RUN or is_sized(node):
+    if node.op in IN_RUN or not found.issuperset([value.node for value in node.inputs]):
         return False
-    return found.issuperset([value.node for value in node.inputs])
+    return not is_sized(node)
 
 
 def is_sized(node: Node) -> bool:
@@ -110,17 +111,22 @@ class Rewriter:
             self._keep(value.node)
 
     def __getitem__(self, value: Value) -> Value:
-        """Return where the old `value` is in the new graph."""
-        return self._values[value]
+        """Return where the old `value` is in the new graph; one that is there is itself."""
+        return value if value.node.graph is self.graph else self._values[value]
 
     def keep(self, node: Node) -> Node:
         """Copy the old `node` upon the new places of its inputs; once only for a declared leaf."""
         if node.op in ("input", "param", "scalar"):
-            return self._values[node.outputs[0]].node
+            return self[node.outputs[0]].node
         return self._keep(node)
 
     def emit(
-        self, like: Node, op: str, inputs: Sequence[Value], attrs: dict[str, Any] | None = None
+        self,
+        like: Node,
+        op: str,
+        inputs: Sequence[Value],
+        attrs: dict[str, Any] | None = None,
+        specs: Sequence[Spec] | None = None,
     ) -> Value:
         """Append a node upon new values, named after the old node `like`; return its first output.
 
@@ -129,7 +135,7 @@ class Rewriter:
         """
         aside = op in PREPARING and op != like.op
         self.graph.annotate(f"{like.name}.{op}" if aside else like.name, like.site)
-        return self.graph.add_node(op, inputs, attrs).outputs[0]
+        return self.graph.add_node(op, inputs, attrs, specs).outputs[0]
 
     def constant(self, like: Node, array: np.ndarray[Any, Any]) -> Value:
         """Append a constant named after the old node `like`."""
@@ -160,10 +166,15 @@ class Rewriter:
     def finish(self) -> Graph:
         """Give the new graph the old one's outputs, and return it."""
         self.graph.annotate()
-        self.graph.outputs = [(name, self._values[value]) for name, value in self.source.outputs]
+        self.graph.outputs = [(name, self[value]) for name, value in self.source.outputs]
         return self.graph
 
     def _keep(self, node: Node) -> Node:
-        twin = self.graph.copy_node(node, [self._values[value] for value in node.inputs])
-        self._values.update(zip(node.outputs, twin.outputs, strict=True))
+        graph, values = self.graph, self._values
+        inputs = [v if v.node.graph is graph else values[v] for v in node.inputs]
+        if self.source.spent and node.graph is self.source:
+            graph.take_node(node, inputs)
+            return node
+        twin = graph.copy_node(node, inputs)
+        values.update(zip(node.outputs, twin.outputs, strict=True))
         return twin

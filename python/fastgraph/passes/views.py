@@ -37,14 +37,14 @@ def run(graph: Graph) -> Graph:
         attrs = dict(node.attrs)
         for name in "qkv":
             source, place = in_place(node, name)
-            attrs[name] = place._replace(input=number.setdefault(source, len(number)))
+            attrs[name] = place._replace(input=number.setdefault(rewriter[source], len(number)))
         inputs = list(number)
         if attrs["mask"] is not None:
-            inputs.append(node.inputs[attrs["mask"]])
+            inputs.append(rewriter[node.inputs[attrs["mask"]]])
             attrs["mask"] = len(inputs) - 1
         turned = None if attrs["rows_first"] else turned_result(node, readers, visible)
         attrs["rows_first"] = attrs["rows_first"] or turned is not None
-        found = rewriter.emit(node, node.op, [rewriter[value] for value in inputs], attrs)
+        found = rewriter.emit(node, node.op, inputs, attrs)
         if turned is not None:
             done.update(turned)
         rewriter.replace_value((turned[-1] if turned else node).outputs[0], found)

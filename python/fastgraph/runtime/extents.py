@@ -475,6 +475,8 @@ def extension_of(compilation: Compilation, dims: _Dims) -> Extension:
 
 def kept_params(source: Source) -> frozenset[str]:
     """Return the parameters of which a program for extents may read parts that it cuts itself."""
+    if not source.attrs:
+        return frozenset()
     found: set[str] = set()
     needs: dict[Value, frozenset[str]] = {}
     for node in source.graph.nodes:

@@ -214,7 +214,7 @@ class ParamSet:
                     f"parameter {name!r} was given {describe(found.shape, found.dtype)}; it is "
                     f"declared {describe(value.shape, value.dtype)}; nothing is cast or broadcast"
                 )
-            checked[value] = np.require(found, requirements=["C", "A"])
+            checked[value] = np.require(found, requirements=["C"])
         return checked
 
     def _no_parameter(self, name: Any) -> str:
@@ -254,7 +254,8 @@ class ParamSet:
                 )
             if setup.slot_of[value] in self.in_host:
                 return _in_host(setup.code, value, array)
-            lent = value in setup.transient
+            # Kernels read whole elements, which in a file may begin anywhere.
+            lent = value in setup.transient and array.flags.aligned
             return _block_of(setup.code, f"parameter {value.name!r}", array, lent)
 
         kept = {value: given(value) for value in arrays if value not in setup.transient}

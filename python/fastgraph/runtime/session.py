@@ -135,8 +135,9 @@ class Session:
         True
         """
         options = checked_options(graph, options)
+        initial = initial_of(graph)
         compilation = self._compilation(graph, options)
-        return connect(compilation, ParamSet(compilation.setup), initial_of(graph))
+        return connect(compilation, ParamSet(compilation.setup), initial)
 
     def _compilation(
         self, graph: Graph, options: CompileOptions, known: Mapping[Key, Block] | None = None

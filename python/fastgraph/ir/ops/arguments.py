@@ -73,7 +73,7 @@ def one(op: str, x: Any) -> Value:
 def is_weak(arg: Any) -> bool:
     """Whether `arg` is a Python number, which takes the dtype of the other operands."""
     # numpy.float64 is a float as well, yet strong.
-    return isinstance(arg, bool | int | float) and not isinstance(arg, np.generic)
+    return isinstance(arg, (bool, int, float)) and not isinstance(arg, np.generic)
 
 
 def operands(op: str, *args: Any) -> list[Value]:

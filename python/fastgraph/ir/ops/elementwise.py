@@ -5,7 +5,7 @@ Operands of a node have equal dtypes: the public functions insert ``astype`` whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,13 @@ BOOLS = (BOOL,)
 
 
 def check_operands(
-    op: str, inputs: Sequence[Spec], count: int, allowed: Sequence[np.dtype[Any]]
+    op: str, inputs: Sequence[Spec], count: int, allowed: Collection[np.dtype[Any]]
 ) -> np.dtype[Any]:
     """Return the one dtype of `inputs`; GraphError naming `op` if there are several, or others."""
     if len(inputs) != count:
         raise GraphError(f"{op}: {count} operands are needed, found {len(inputs)}")
     dtypes = [dtype for _, dtype in inputs]
-    if any(dtype != dtypes[0] for dtype in dtypes):
+    if len(set(dtypes)) > 1:
         names = " and ".join(dtype.name for dtype in dtypes)
         raise GraphError(f"{op}: operands must have one dtype, found {names}; use astype")
     if dtypes[0] not in allowed:
@@ -55,9 +55,10 @@ def enter(
     result: np.dtype[Any] | None = None,
 ) -> None:
     """Register an operator of `count` operands that is `function` per element."""
+    kinds = dict.fromkeys(allowed)  # In their order, and looked up at once.
 
     def infer(inputs: Sequence[Spec], attrs: Attrs) -> list[Spec]:
-        dtype = check_operands(op, inputs, count, allowed)
+        dtype = check_operands(op, inputs, count, kinds)
         if count == 1:
             return [(inputs[0][0], result or dtype)]
         return [(broadcast([shape for shape, _ in inputs], op), result or dtype)]

@@ -44,7 +44,7 @@ def graph_of(args: tuple[Any, ...]) -> Graph | None:
     for arg in args:
         if isinstance(arg, Value):
             return arg.graph.innermost
-        if isinstance(arg, list | tuple):
+        if isinstance(arg, (list, tuple)):
             for one in arg:
                 if isinstance(one, Value):
                     return one.graph.innermost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -65,9 +65,20 @@ def lower_region(node: Node, target: Target) -> list[Call | Alias]:
     shape = node.outputs[0].shape
     if prod(shape) == 0:
         return []
+    key = _key(node)
+    if key in target.made:
+        like, positions = target.made[key]
+        ins = tuple([node.inputs[i] for i in positions])
+        return [
+            Call(like.kernel, node.outputs, ins, like.params, like.parts, like.cost_ns,
+                 like.inplace, like.flops, like.nbytes)
+        ]  # fmt: skip
     program, results = build(node)
     call = emit(program.steps, list(zip(node.outputs, results, strict=True)), shape, target)
     if call is not None:
+        if key is not None:
+            place: dict[Value | Temp, int] = {v: i for i, v in enumerate(node.inputs)}
+            target.made[key] = call, [place[value] for value in call.ins]
         return [call]
     # More live values than the kernel has registers for: one call an instruction.
     homes = {id(result): out for out, result in zip(node.outputs, results, strict=True)}
@@ -85,6 +96,16 @@ def lower_region(node: Node, target: Target) -> list[Call | Alias]:
         calls.append(alone)
         moved[id(step.result)] = Operand(dtype, source=home, shape=shape)
     return calls
+
+
+def _key(node: Node) -> Hashable | None:
+    """Return what regions that differ in operands alone have in common; None for one by itself."""
+    if node.graph.sized or len(set(node.inputs)) < len(node.inputs):
+        return None
+    # As text, since numbers may be equal and not have the same bits.
+    body = [(op, args, repr(own) if own else "", to) for op, args, own, to in node.attrs["body"]]
+    specs = [(value.shape, value.dtype) for value in (*node.inputs, *node.outputs)]
+    return "region", tuple(body), node.attrs["results"], tuple(specs)
 
 
 def cast_call(

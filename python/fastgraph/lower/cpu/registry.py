@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
 
 from fastgraph.ir.graph import Node
 from fastgraph.lower.call import Alias, Call
@@ -13,10 +14,14 @@ __all__ = ["LOWERINGS", "SIZED", "Lowering", "Target", "lowers"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a lowering may depend on: the number of threads and the instruction set's name."""
+    """What a lowering may depend on: the number of threads and the instruction set's name.
+
+    `made` is for lowerings, to find what they did for a node that differs in operands alone.
+    """
 
     threads: int
     isa: str
+    made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 Lowering = Callable[[Node, Target], list[Call | Alias]]
