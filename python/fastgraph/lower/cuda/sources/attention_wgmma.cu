@@ -151,8 +151,12 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const Place p = find_item(a, heads, ROWS, item);
     const Range range = seen_keys(a, p.row0, min(p.row0 + ROWS, rows), 0);
-    const Range whole = whole_keys(a, p, ROWS);
     const int begin = range.begin / KEYS * KEYS, row0 = p.row0 + group * 64 + warp * 16;
+    // The group's own rows; where they see no more keys it takes its turns all the same.
+    const Place own_place = {p.batch, p.key_head, min(p.row0 + group * 64, rows - 1), 0};
+    const Range whole = whole_keys(a, own_place, 64);
+    const int own_end = seen_keys(a, own_place.row0, min(own_place.row0 + 64, rows), 0).end;
+    const u32 own_turns = turn + (max(own_end - begin, 1) + KEYS - 1) / KEYS;
     f32 s[KEYS / 8][4], rescale[2], sums[D / 8][4] = {};
     u32 weights[KEYS / 16][4];
     const auto begin_scores = [&](u32 at) {
@@ -176,6 +180,12 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
       for (int j = 0; j < KEYS / 16; j++)
         wgmma_64_held<T, D, true>(flat(sums), weights[j], tile + j * NEXT_PANEL_16<true>, true);
       wgmma_commit();
+    };
+    const auto sum = [&](u32 at) {
+      start();
+      begin_sums(at);
+      wgmma_wait<0>();
+      hold(flat(sums));
     };
     const auto keep_weights = [&] {
 #pragma unroll
@@ -207,6 +217,13 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
         barrier_wait(turns + group, own_turn++ & 1);
         ready(full_k, turn);
         ready(full_v, turn - 1);
+        if (turn >= own_turns) {
+          if (turn == own_turns) sum(turn - 1);
+          done(turns + (group + 1) % GROUPS);
+          done(empty_k + slot_of(turn));
+          done(empty_v + slot_of(turn - 1));
+          continue;
+        }
         start();
         begin_scores(turn);
         begin_sums(turn - 1);
@@ -241,10 +258,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
       }
       done(empty_q);
       ready(full_v, turn - 1);
-      start();
-      begin_sums(turn - 1);
-      wgmma_wait<0>();
-      hold(flat(sums));
+      if (turn <= own_turns) sum(turn - 1);
       done(empty_v + slot_of(turn - 1));
     }
     own.template store<D, true>(a, p, row0, o, sums);
