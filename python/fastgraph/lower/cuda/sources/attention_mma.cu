@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(WARPS * 32)
   unsigned char *tiles_v = tiles_k + SLOTS * K_TILE;
   (void)partial, (void)batches;
 
-  fg_trigger();
+  fg_trigger_if_many();
   const int warp = threadIdx.x / 32;
   const int rows = rows_of_group(a);
   const Place p = find_place(a, ROWS);
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(WARPS * 32)
 
   const Range whole = whole_keys(a, p, ROWS);
   Flash<T, D, V, TILES, KEYS, MASK, CAP> flash(a, p, p.row0 + warp * TILES * 16);
-  fg_wait();
+  fg_wait_and_trigger();
   copy_queries<THREADS, ROWS, D, BYTES>(tile_q, q, a, p, p.row0, rows, threadIdx.x);
   copy_k(begin);
   copy_v(begin);

@@ -60,6 +60,18 @@ FG_DEVICE void fg_trigger() {
 #endif
 }
 
+// The same for kernels that may have few blocks. Those let others start once they work themselves: any
+// earlier one kernel after the other would wait on multiprocessors that those between them could have.
+// Of an encoder of 128 tokens, whose kernels have 48 to 96 blocks, a run took 120 us instead of 135.
+constexpr u32 FEW_BLOCKS = 96;
+FG_DEVICE void fg_trigger_if_many() {
+  if (gridDim.x * gridDim.y > FEW_BLOCKS) fg_trigger();
+}
+FG_DEVICE void fg_wait_and_trigger() {
+  fg_wait();
+  fg_trigger();
+}
+
 // Writes the run's error word, which lies in host memory. The first fault of a run stays. The host
 // looks only after the run, so the device's own order is enough.
 FG_DEVICE void fg_fault(u64 *fault, u64 node) { atomicCAS(fault, (u64)0, node); }

@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(256)
                    i64 count, i32 n, i32 splits) {
   typedef accumulator_t<T> A;
   constexpr int COUNT = WIDE ? 4 : 1;
-  fg_trigger();
-  fg_wait();
+  fg_trigger_if_many();
+  fg_wait_and_trigger();
   const Epilogue<T, BIAS, ACT, RESIDUAL> epilogue = {y, bias, residual};
   const i64 at = ((i64)blockIdx.x * 256 + threadIdx.x) * COUNT;
   if (at >= count) return;

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
     }
     barrier_init_done();
   }
-  fg_trigger();
+  fg_trigger_if_many();
   __syncthreads();
   const int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
   Turn<STAGES> turn = {0, 0};
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
         // What nobody writes during a run need not wait for those before.
         if (w_constant)
           for (; ahead < STAGES && ahead < steps; ahead++) copy_w(ahead, ahead);
-        fg_wait();
+        fg_wait_and_trigger();
         waited = true;
       }
       for (int step = 0; step < steps; step++) {
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, BLOCKS)
   needed(work.m0);
   needed(work.n0);
   needed(work.depth);
-  fg_wait();
+  fg_wait_and_trigger();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int part = group - 1;
   for (int item = blockIdx.x; item < items; item += gridDim.x) {

@@ -79,7 +79,7 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
                                                      i64 length) {
   typedef compute_t<T> C;
   __shared__ C shared[2][(THREADS + 31) / 32];
-  fg_trigger();
+  fg_trigger_if_many();
   const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine(rows, length);
   const i64 start = mine.row * mine.length;
   Vec<T, V> held[EACH], other[EACH], scale[EACH], shift[EACH];
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(THREADS) void norm_rows(T *out, T *sums, const T *i
     if (N::weight) load_columns<T, V, PIECE>(scale, weight, mine);
     if (N::bias) load_columns<T, V, PIECE>(shift, bias, mine);
   }
-  fg_wait();
+  fg_wait_and_trigger();
 #pragma unroll
   for (int i = 0; i < EACH; i++) {
     if (!mine.has(i)) continue;

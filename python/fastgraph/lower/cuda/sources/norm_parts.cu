@@ -10,7 +10,7 @@ __global__ __launch_bounds__(THREADS) void norm_parts_of_k(T *out, T *sums, cons
                                                            i64 rows, i64 length) {
   constexpr int AT_ONCE = SPLITS * EACH * V <= 64 ? SPLITS : 1;
   __shared__ f32 shared[2][(THREADS + 31) / 32];
-  fg_trigger();
+  fg_trigger_if_many();
   const Row<THREADS, G, V, EACH, ROWS, LENGTH> mine(rows, length);
   const i64 start = mine.row * mine.length, count = mine.rows * mine.length;
   Vec<T, V> scale[EACH], shift[EACH], more[EACH] = {}, other[EACH] = {};
@@ -19,7 +19,7 @@ __global__ __launch_bounds__(THREADS) void norm_parts_of_k(T *out, T *sums, cons
     if (N::bias) load_columns<T, V, PIECE>(shift, bias, mine);
     if (BIAS) load_columns<T, V, PIECE>(more, added, mine);
   }
-  fg_wait();
+  fg_wait_and_trigger();
   f32 x[EACH][V] = {};
 #pragma unroll
   for (int i = 0; i < EACH; i++)
