@@ -210,6 +210,12 @@ def swish(node: OnnxNode, x: Value) -> Value:
     return ops.silu(x) if alpha == 1.0 else ops.multiply(x, ops.sigmoid(ops.multiply(x, alpha)))
 
 
+@onnx_op("SwiGLU", since=28)
+def swiglu(node: OnnxNode, gate: Value, x: Value) -> Value:
+    """The swish of a gate times what it lets through."""
+    return ops.multiply(swish(node, gate), x)
+
+
 @onnx_op("LeakyRelu")
 def leaky_relu(node: OnnxNode, x: Value) -> Value:
     """``alpha * x`` below zero."""

@@ -128,6 +128,40 @@ def log_softmax(node: OnnxNode, x: Value) -> Value:
     return _rowwise(node, x, lambda rows, axis: ops.log_softmax(rows, axis=axis))
 
 
+@onnx_op("Hardmax")
+def hardmax(node: OnnxNode, x: Value) -> Value:
+    """1 at the first of the largest elements, 0 at the others."""
+
+    def marked(rows: Value, axis: int) -> Value:
+        largest = ops.argmax(rows, axis=axis)
+        return ops.one_hot(largest, rows.shape[axis], axis=axis, dtype=rows.dtype)
+
+    return _rowwise(node, x, marked)
+
+
+@onnx_op("LpNormalization")
+def lp_normalization(node: OnnxNode, x: Value) -> Value:
+    """Divided by the norm along an axis; zeros stay zeros."""
+    of_kind("f", x)
+    p, axis = node.get_int("p", 2), node.axis(x.ndim, -1)
+    if p not in (1, 2):
+        raise NodeError(f"p is 1 or 2, found {p}")
+    norm = (ops.reduce_l1 if p == 1 else ops.reduce_l2)(x, axis=axis, keepdims=True)
+    return ops.divide(x, ops.where(ops.equal(norm, 0), 1, norm))
+
+
+@onnx_op("MeanVarianceNormalization")
+def mean_variance_normalization(node: OnnxNode, x: Value) -> Value:
+    """Less the mean, over the deviation, both along ``axes``."""
+    of_kind("f", x)
+    axes = node.get_ints("axes") or (0, 2, 3)
+    over = tuple(normal_axis(axis, x.ndim) for axis in axes)
+    centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
+    variance = ops.mean(ops.square(centred), axis=over, keepdims=True)
+    # The definition adds so much to the deviation.
+    return ops.divide(centred, ops.add(ops.sqrt(variance), 1e-9))
+
+
 def _norm_axes(node: OnnxNode, x: Value) -> tuple[int, ...]:
     of_kind("f", x)
     if node.get_int("stash_type", 1) != 1:
