@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -52,6 +53,9 @@ FAMILIES = {
     "matmul, few rows": family(lambda x, w: x @ w, (1, 128), (128, 64)),
     "matmul f16, few rows": family(lambda x, w: x @ w, (9, 128), (128, 64), dtype="f2"),
     "matmul f16": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f2"),
+    "matmul and norm": family(
+        lambda x, w: ops.layer_norm(x @ w), (20, 4096), (4096, 36), dtype="f2"
+    ),
     "matmul f64": family(lambda x, w: x @ w, (64, 128), (128, 36), dtype="f8"),
     "attention": family(ops.attention, *[(1, 1, 40, 32)] * 3),
     "attention f16": family(ops.attention, *[(1, 1, 40, 32)] * 3, dtype="f2"),
@@ -114,11 +118,23 @@ def variants() -> list[tuple[str, str, str]]:
     return [(call.code.source, call.code.entry, call.code.arch) for call in calls]
 
 
+def log_of(source_text: str, entry: str, arch: str) -> str:
+    core = importlib.import_module("cuda.core")
+    options = core.ProgramOptions(arch=arch, std="c++17", no_source_include=True)
+    log = io.StringIO()
+    program = core.Program(source_text, "c++", options)
+    program.compile("cubin", name_expressions=(entry,), logs=log)
+    program.close()
+    return log.getvalue()
+
+
 def test_variants_compile_for_the_targets_they_name() -> None:
     compile_source = importlib.import_module("fastgraph.device.cuda.compile").compile_source
     for source_text, entry, arch in variants():
         assert arch == "sm_90a"
         assert compile_source(source_text, entry, arch).image
+        # Products that the compiler cannot follow it waits for one by one.
+        assert "serialized" not in log_of(source_text, entry, arch)
         # What is lowered for others has none of them.
         with pytest.raises(GraphError, match="wgmma"):
             compile_source(source_text, entry, "sm_90")
