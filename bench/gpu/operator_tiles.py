@@ -109,7 +109,7 @@ def _of_one_row() -> list[Way]:
         for warps in WARPS
         for late in (False, True)
         for along in (1, warps)
-        for tile in [tiles.RowTile(columns, slots, warps, along, 0, late)]
+        for tile in [tiles.RowTile(columns, slots, warps, along, late)]
     ]
 
 

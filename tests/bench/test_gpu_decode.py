@@ -10,7 +10,7 @@ from bench.gpu.operator_cases import relative
 from bench.gpu.operators import Clock
 from fastgraph.ir import reference
 
-SMALL = decode.Sizes(2, 64, 4, 2, 16, 128, 24)
+SMALL = decode.Sizes(2, 64, 4, 2, 32, 128, 24)
 
 
 def test_the_reference_is_the_graph():

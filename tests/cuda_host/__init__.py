@@ -65,6 +65,7 @@ class _Launch(ctypes.Structure):
         ("grid", _Dim),
         ("block", _Dim),
         ("shared_bytes", ctypes.c_size_t),
+        ("cluster", ctypes.c_uint),
         ("seed", ctypes.c_uint64),
         ("must_wait", ctypes.c_int),
         ("hidden", ctypes.POINTER(_Hidden)),
@@ -181,6 +182,7 @@ class Kernels:
         block: tuple[int, int, int],
         arguments: Sequence[Any],
         shared_bytes: int = 0,
+        cluster: int = 1,
         seed: int = 0,
         must_wait: bool = False,
         hidden: Sequence[Guarded] = (),
@@ -193,6 +195,8 @@ class Kernels:
             The entry, with its source where two have the same.
         arguments : sequence
             A `Guarded` for a pointer, a NumPy number or bytes for a value.
+        cluster : int
+            Neighbouring blocks along x that run at once.
         seed : int
             Another order of threads and blocks for each; 0 is the natural one.
         must_wait : bool
@@ -221,7 +225,7 @@ class Kernels:
         pointers = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         covers = (_Hidden * len(hidden))(*(operand.place for operand in hidden))
         launch = _Launch(
-            _Dim(*grid), _Dim(*block), shared_bytes, seed, must_wait, covers, len(hidden),
+            _Dim(*grid), _Dim(*block), shared_bytes, cluster, seed, must_wait, covers, len(hidden),
             self._library.cuda_host_statics(), self._library.cuda_host_statics_bytes(),
         )  # fmt: skip
         body = ctypes.cast(getattr(self._library, f"cuda_host_entry_{number}"), ctypes.c_void_p)

@@ -30,7 +30,7 @@ namespace cuda_host {
 namespace {
 
 constexpr size_t STACK = 128 << 10;
-constexpr unsigned MAX_THREADS = 1024, BARRIERS = 16, WARP = 32;
+constexpr unsigned MAX_THREADS = 1024, MAX_CLUSTER = 8, BARRIERS = 16, WARP = 32;
 
 // Switching stacks ---------------------------------------------------------------------------------
 #if defined(__x86_64__)
@@ -83,7 +83,7 @@ void prepare(Context *context, unsigned char *stack, void (*entry)()) {
 void change(Context *from, Context *to) { swapcontext(&from->context, &to->context); }
 #endif
 
-// One block --------------------------------------------------------------------------------------
+// One cluster, mostly of one block ---------------------------------------------------------------
 struct Copy {
   void *to;
   const void *from;
@@ -108,7 +108,7 @@ struct Fiber {
   Context context;
   Now now;
   State state;
-  unsigned index;
+  unsigned index, rank;
   bool waited;
   std::deque<std::vector<Copy>> groups;  // committed, oldest first
   std::vector<Copy> open;
@@ -136,8 +136,10 @@ struct Block {
   std::vector<Fiber> fibers;
   std::vector<unsigned> ready;
   size_t first_ready = 0;
-  unsigned alive = 0;
-  Barrier barriers[BARRIERS];
+  unsigned alive[MAX_CLUSTER] = {};
+  bool begun[MAX_CLUSTER] = {};
+  unsigned char *shared[MAX_CLUSTER] = {};
+  Barrier barriers[MAX_CLUSTER][BARRIERS], together;
   std::vector<std::vector<Gathering>> gatherings;  // by warp
   std::vector<std::pair<void *, unsigned>> at_mbarriers;
   std::deque<Landing> landings;
@@ -185,17 +187,27 @@ void to_scheduler(bool last) {
 #endif
 }
 
-void release_full_barriers() {
-  for (Barrier &barrier : block.barriers) {
-    const unsigned wanted = barrier.wanted ? barrier.wanted : block.alive;
-    if (barrier.here.empty() || barrier.here.size() < wanted) continue;
-    static std::vector<unsigned> leaving;
-    leaving.clear();
-    leaving.swap(barrier.here);
-    barrier.wanted = 0;
-    for (unsigned index : leaving) make_ready(index);
-  }
+void release_if_full(Barrier &barrier, unsigned alive) {
+  const unsigned wanted = barrier.wanted ? barrier.wanted : alive;
+  if (barrier.here.empty() || barrier.here.size() < wanted) return;
+  static std::vector<unsigned> leaving;
+  leaving.clear();
+  leaving.swap(barrier.here);
+  barrier.wanted = 0;
+  for (unsigned index : leaving) make_ready(index);
 }
+
+void release_full_barriers() {
+  unsigned all = 0;
+  for (unsigned rank = 0; rank < block.launch->cluster; rank++) {
+    for (Barrier &barrier : block.barriers[rank]) release_if_full(barrier, block.alive[rank]);
+    all += block.alive[rank];
+  }
+  release_if_full(block.together, all);
+}
+
+// Of blocks that see each other's memory: whether it is there.
+void show_shared(unsigned rank, bool there);
 
 void entry() {
 #if SANITIZED
@@ -210,7 +222,7 @@ void entry() {
   if (!self->later.empty() || !self->open_later.empty())
     cuda_host_fail("a thread ended before its asynchronous products did");
   self->state = ENDED;
-  block.alive--;
+  if (!--block.alive[self->rank]) show_shared(self->rank, false);
   release_full_barriers();
   to_scheduler(true);
   abort();
@@ -219,6 +231,8 @@ void entry() {
 void run_fiber(Fiber *fiber) {
   block.running = fiber;
   cuda_host_now = &fiber->now;
+  if (!block.begun[fiber->rank]) show_shared(fiber->rank, true);
+  block.begun[fiber->rank] = true;
 #if SANITIZED
   void *fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, stack_of(fiber), STACK);
@@ -245,6 +259,13 @@ size_t mapped(size_t bytes, size_t align) { return (bytes + align + 2 * PAGE) / 
 unsigned char *base_of(unsigned char *pointer, size_t bytes, size_t align) {
   const uintptr_t end = ((uintptr_t)pointer + bytes + PAGE - 1) / PAGE * PAGE;
   return (unsigned char *)(end - mapped(bytes, align) - PAGE);
+}
+
+void show_shared(unsigned rank, bool there) {
+  const Launch &launch = *block.launch;
+  if (launch.cluster > 1)
+    mprotect(base_of(block.shared[rank], launch.shared_bytes, 1024) + PAGE,
+             mapped(launch.shared_bytes, 1024), there ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 void land(const std::vector<Copy> &copies) {
@@ -314,22 +335,31 @@ void hide(bool on) {
   }
 }
 
-void run_block(unsigned number, unsigned char *shared) {
+void run_cluster(unsigned number) {
   const Launch &launch = *block.launch;
-  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
+  const unsigned each = launch.block.x * launch.block.y * launch.block.z;
+  const unsigned threads = each * launch.cluster;
   spoil(launch.statics, launch.statics_bytes);
-  spoil(shared, launch.shared_bytes);
   block.ready.clear();
   block.first_ready = 0;
-  block.alive = threads;
-  for (Barrier &barrier : block.barriers) barrier = Barrier();
+  block.together = Barrier();
+  for (unsigned rank = 0; rank < launch.cluster; rank++) {
+    show_shared(rank, true);
+    spoil(block.shared[rank], launch.shared_bytes);
+    show_shared(rank, false);
+    block.alive[rank] = each;
+    block.begun[rank] = false;
+    for (Barrier &barrier : block.barriers[rank]) barrier = Barrier();
+  }
   block.gatherings.assign((threads + WARP - 1) / WARP, {});
   block.at_mbarriers.clear();
   block.landings.clear();
   for (unsigned i = 0; i < threads; i++) {
     Fiber &fiber = block.fibers[i];
-    fiber.now = {place(i, launch.block), place(number, launch.grid), launch.block, launch.grid,
-                 shared};
+    fiber.rank = i / each;
+    fiber.now = {place(i % each, launch.block),
+                 place(number * launch.cluster + fiber.rank, launch.grid), launch.block,
+                 launch.grid, block.shared[fiber.rank]};
     fiber.index = i;
     fiber.waited = false;
     fiber.groups.clear();
@@ -352,8 +382,10 @@ void run_block(unsigned number, unsigned char *shared) {
       if (fiber.state == AT_WAIT) make_ready(fiber.index);
   }
   run_ready();
-  if (block.alive) {
-    std::string text = "block " + std::to_string(number) + " waits forever:";
+  bool waits = false;
+  for (unsigned rank = 0; rank < launch.cluster; rank++) waits |= block.alive[rank] != 0;
+  if (waits) {
+    std::string text = "block " + std::to_string(number * launch.cluster) + " waits forever:";
     for (unsigned i = 0, told = 0; i < threads && told < 4; i++) {
       const Fiber &fiber = block.fibers[i];
       if (fiber.state == ENDED) continue;
@@ -459,7 +491,7 @@ void cuda_host_later_wait(unsigned pending) {
 void cuda_host_barrier(unsigned id, unsigned count) {
   Fiber *self = block.running;
   if (id >= BARRIERS) cuda_host_fail("barriers are numbered from 0 to 15");
-  Barrier &barrier = block.barriers[id];
+  Barrier &barrier = block.barriers[self->rank][id];
   if (!barrier.here.empty() && barrier.wanted != count)
     cuda_host_fail("threads wait at one barrier for different numbers of others");
   barrier.wanted = count;
@@ -467,6 +499,19 @@ void cuda_host_barrier(unsigned id, unsigned count) {
   self->state = AT_BARRIER;
   release_full_barriers();
   to_scheduler(false);
+}
+
+void cuda_host_cluster_barrier() {
+  Fiber *self = block.running;
+  block.together.here.push_back(self->index);
+  self->state = AT_BARRIER;
+  release_full_barriers();
+  to_scheduler(false);
+}
+void *cuda_host_cluster_shared(void *own, unsigned rank) {
+  if (rank >= block.launch->cluster) cuda_host_fail("a cluster has no block of this number");
+  const ptrdiff_t at = (unsigned char *)own - block.shared[block.running->rank];
+  return block.shared[rank] + at;
 }
 
 void cuda_host_meet(uint32_t mask, const char *kind, Meeting work, void *brought) {
@@ -525,21 +570,25 @@ int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, ch
   const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
   const unsigned blocks = launch->grid.x * launch->grid.y * launch->grid.z;
   if (!threads || threads > MAX_THREADS || !blocks || launch->grid.y > 65535 ||
-      launch->grid.z > 65535 || launch->block.z > 64) {
-    snprintf(complaint, complaint_bytes, "a grid or block of a size that no device takes");
+      launch->grid.z > 65535 || launch->block.z > 64 || !launch->cluster ||
+      launch->cluster > MAX_CLUSTER || launch->grid.x % launch->cluster ||
+      (launch->cluster > 1 && threads % WARP)) {
+    snprintf(complaint, complaint_bytes, "a grid, block or cluster of a size that no device takes");
     return 1;
   }
   const std::lock_guard<std::mutex> alone(one_launch);
   if (!block.stacks) {
-    block.stacks = (unsigned char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    block.stacks =
+        (unsigned char *)mmap(nullptr, STACK * MAX_THREADS * MAX_CLUSTER, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
   block.launch = launch;
   block.body = body;
   block.arguments = arguments;
   block.random = launch->seed;
-  block.fibers = std::vector<Fiber>(threads);
-  unsigned char *shared = cuda_host_allocate(launch->shared_bytes, 1024);
+  block.fibers = std::vector<Fiber>(threads * launch->cluster);
+  for (unsigned rank = 0; rank < launch->cluster; rank++)
+    block.shared[rank] = cuda_host_allocate(launch->shared_bytes, 1024);
   struct sigaction ours = {}, segv, bus;
   ours.sa_sigaction = on_fault;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER;
@@ -551,7 +600,8 @@ int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, ch
   int bad = sigsetjmp(failed, 1);
   if (!bad) {
     // Blocks are in no order either.
-    for (unsigned i = 0; i < blocks; i++) run_block(launch->seed % 2 ? blocks - 1 - i : i, shared);
+    const unsigned clusters = blocks / launch->cluster;
+    for (unsigned i = 0; i < clusters; i++) run_cluster(launch->seed % 2 ? clusters - 1 - i : i);
   } else {
     const bool early = block.hiding;
     hide(false);
@@ -563,7 +613,8 @@ int cuda_host_launch(const Launch *launch, Body body, void *const *arguments, ch
     sigaction(SIGSEGV, &segv, nullptr);
     sigaction(SIGBUS, &bus, nullptr);
   }
-  cuda_host_free(shared, launch->shared_bytes, 1024);
+  for (unsigned rank = 0; rank < launch->cluster; rank++)
+    cuda_host_free(block.shared[rank], launch->shared_bytes, 1024);
   return bad;
 }
 

@@ -1,4 +1,4 @@
-// The threads of one block as fibers of one host thread, and where they meet.
+// The threads of one block, or of a cluster's, as fibers of one host thread, and where they meet.
 //
 // A fiber runs until it waits: at a barrier of the block or with other lanes of its warp. Which
 // fiber goes on then is first in, first out, or, with a seed, any; what holds only in one order is
@@ -44,6 +44,12 @@ extern "C" void cuda_host_later_wait(unsigned pending);
 // Wait until `count` threads are at barrier `id`; 0 stands for all that have not ended.
 extern "C" void cuda_host_barrier(unsigned id, unsigned count);
 
+// Wait for all threads of the blocks of the cluster; where block `rank` has what lies at `own` in the
+// running block's dynamic shared memory. A block is there from its first thread's start to the end of
+// its last one: touched before or after, it is no memory.
+extern "C" void cuda_host_cluster_barrier();
+extern "C" void *cuda_host_cluster_shared(void *own, unsigned rank);
+
 // The lanes of `mask` come together; the last to come runs `work` for all of them with what each
 // has brought. `kind` is compared: lanes that meet at different places are an error.
 typedef void (*Meeting)(void *const brought[32], uint32_t mask);
@@ -68,7 +74,8 @@ struct Hidden {
 struct Launch {
   Dim grid, block;
   size_t shared_bytes;
-  uint64_t seed;  // 0: in order
+  unsigned cluster;  // neighbouring blocks that run at once, along x
+  uint64_t seed;     // 0: in order
   int must_wait;  // every thread has to call fg_wait
   const Hidden *hidden;
   size_t n_hidden;

@@ -28,12 +28,12 @@ __attribute__((constructor)) static void fill_params() {
 }
 SEEN unsigned char *cuda_host_statics();
 SEEN size_t cuda_host_statics_bytes();
-SEEN void fg_kernel(void *const *args, const int32_t dims[7]) {
+SEEN void fg_kernel(void *const *args, const int32_t dims[8]) {
   using namespace cuda_host;
   const Dim grid = {(unsigned)dims[0], (unsigned)dims[1], (unsigned)dims[2]};
   const Dim block = {(unsigned)dims[3], (unsigned)dims[4], (unsigned)dims[5]};
-  const Launch launch = {grid, block, (size_t)dims[6], 0, 0, nullptr, 0, cuda_host_statics(),
-                         cuda_host_statics_bytes()};
+  const Launch launch = {grid, block, (size_t)dims[6], (unsigned)dims[7], 0, 0, nullptr, 0,
+                         cuda_host_statics(), cuda_host_statics_bytes()};
   char complaint[512];
   if (cuda_host_launch(&launch, cuda_host_entry_0, args, complaint, sizeof complaint)) {
     fprintf(stderr, "kernel @ENTRY@: %s\\n", complaint);

@@ -51,6 +51,22 @@ __global__ void product_tf32(const float *a, const float *b, float *d) {
   for (int i = 0; i < 4; i++) d[(g + i / 2 * 8) * 8 + p * 2 + i % 2] = sum[i];
 }
 
+// Each block gives its number to the next one of its cluster. BEGUN: it waits until that has begun.
+template <bool BEGUN>
+__global__ void pass_on(float *y, int pieces) {
+  FG_DYNAMIC_SHARED(bytes);
+  float *pieces_here = (float *)bytes;
+  u64 *barrier = (u64 *)(bytes + 512);
+  const u32 rank = blockIdx.x % 4, lane = threadIdx.x;
+  if (lane == 0) await_pieces(barrier, (u32)pieces);
+  cluster_arrive();
+  if (BEGUN) cluster_wait();
+  const float piece[4] = {(float)blockIdx.x, (float)lane, 0, 0};
+  send_piece(piece, pieces_here + 4 * lane, barrier, (rank + 1) % 4);
+  wait_for_pieces(barrier);
+  for (int i = 0; i < 2; i++) y[(blockIdx.x * 32 + lane) * 2 + i] = pieces_here[4 * lane + i];
+}
+
 __global__ void reverse(const int *x, int *y) {
   FG_DYNAMIC_SHARED(bytes);
   int *shared = (int *)bytes;

@@ -182,7 +182,7 @@ class Suite:
                 arguments.append(np.uint64(number + 1))
         self.kernels.launch(
             (call.code.source, call.code.entry), call.grid, call.block, arguments,
-            call.shared_bytes, seed, must_wait=call.programmatic,
+            call.shared_bytes, call.cluster, seed, must_wait=call.programmatic,
             hidden=list(hidden.values()) if call.programmatic else (),
         )  # fmt: skip
         for place, operand in memory.items():

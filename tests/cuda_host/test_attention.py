@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler
 Array = np.ndarray[Any, np.dtype[Any]]
 F16, BF16, F32, F64 = np.dtype("f2"), np.dtype(ml_dtypes.bfloat16), np.dtype("f4"), np.dtype("f8")
 H200 = replace(SMALL, multiprocessors=132)
+A100 = replace(H200, arch="sm_80", capability=(8, 0))
 
 
 def case(
@@ -113,7 +114,29 @@ def cases() -> list[Case]:
         case("f64", F64, (2, 2, 21, 40), (2, 1, 37, 40), is_causal=True, softcap=3.0),
         case("f64, step", F64, (1, 2, 1, 32), (1, 2, 300, 32), target=H200),
     ]
+    step = (1, 8, 1, 64), (1, 2, 600, 64)
+    found += [
+        case("f16, step without clusters", F16, *step, target=A100),
+        case("f16, step, bool mask", F16, *step, mask=rng.random((1, 600)) < 0.5, target=H200),
+        case("bf16, step, bias", BF16, *step, mask=rng.normal(size=(8, 1, 600)), softcap=2.5,
+             target=H200),
+        case("f16, step, nothing seen", F16, *step, mask=np.zeros((1, 600), bool), target=H200),
+        case("f16, step of twelve rows", F16, (2, 8, 3, 128), (2, 2, 300, 128), is_causal=True,
+             target=H200),
+        case("f16, step, odd heads", F16, (1, 2, 1, 35), (1, 2, 300, 35), value=18, target=H200),
+        case("f16, step, longest", F16, (1, 4, 1, 256), (1, 1, 200, 256), target=H200),
+        long_step("f16, long step", step),
+        long_step("f16, long step without clusters", step, target=A100),
+    ]  # fmt: skip
     return found
+
+
+def long_step(name: str, shapes: Any, **options: Any) -> Case:
+    """A case that is cut into parts as far more keys would be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "FEW_LONG", 96)
+        patch.setattr(attention, "MOST_CLUSTER", 2)
+        return case(name, F16, *shapes, **{"target": H200, **options})
 
 
 def by_groups(
@@ -173,11 +196,24 @@ def test_attention(name: str, suite: Suite) -> None:
 
 
 def test_keys_are_cut_where_queries_are_few(suite: Suite) -> None:
-    for name in ("f16, step", "f32, step", "f64, step"):
+    for name in ("f16, long step", "f16, step without clusters", "f32, step", "f64, step"):
         first, second = CASES[name].calls
         assert first.outs == second.ins
         once, again = (suite.run(CASES[name], seed)[0] for seed in (1, 2))
         assert once.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("f16, step", 8), ("f16, long step", 2), ("f16, short step", 1)]
+)
+def test_blocks_of_a_cluster_share_the_keys_of_few_queries(
+    name: str, blocks: int, suite: Suite
+) -> None:
+    call = CASES[name].calls[0]
+    assert call.cluster == blocks
+    assert call.grid[0] % blocks == 0
+    once, again = (suite.run(CASES[name], seed)[0] for seed in (1, 2))
+    assert once.tobytes() == again.tobytes()
 
 
 @pytest.mark.parametrize("name", ["f16, causal", "f32, causal", "f16, step", "f32, step"])

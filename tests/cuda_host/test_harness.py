@@ -17,6 +17,7 @@ TEXT = Path(__file__).with_name("kernels.cu").read_text()
 ENTRIES = (
     *("convert_f16", "round_to<f16>", "round_to<bf16>", "double_to_half"),
     *("sums<f16>", "sums<bf16>", "sums<i64>", "product<f16>", "product<bf16>", "product_tf32"),
+    *("pass_on<false>", "pass_on<true>"),
     *("reverse", "reverse_without_barrier", "lanes", "some_at_a_barrier", "different_meetings"),
     *(
         "ended_lane",
@@ -34,7 +35,7 @@ ONE = (1, 1, 1)
 
 @pytest.fixture(scope="module")
 def kernels() -> Kernels:
-    common = source()
+    common = source("cluster.cuh")
     return Kernels([(common + TEXT, entry) for entry in ENTRIES], [common])
 
 
@@ -115,6 +116,33 @@ def test_dynamic_shared_memory(kernels: Kernels) -> None:
     x, y = Guarded(np.arange(200, dtype="i4")), Guarded(np.zeros(200, "i4"))
     kernels.launch("reverse", ONE, (200, 1, 1), [x, y], shared_bytes=800, seed=3)
     np.testing.assert_array_equal(y.array, x.array[::-1])
+
+
+def test_blocks_of_a_cluster_see_each_other(kernels: Kernels) -> None:
+    before = np.arange(8) // 4 * 4 + (np.arange(8) - 1) % 4
+    wanted = np.stack([before.repeat(32), np.tile(np.arange(32), 8)], axis=1)
+    for seed in (0, 1, 2):
+        y = Guarded(np.zeros((256, 2), "f4"))
+        given = {"shared_bytes": 520, "cluster": 4, "seed": seed}
+        kernels.launch("pass_on<true>", (8, 1, 1), (32, 1, 1), [y, np.int32(32)], **given)
+        np.testing.assert_array_equal(y.array, wanted)
+
+
+@pytest.mark.parametrize(
+    ("begun", "grid", "pieces", "complaint"),
+    [
+        ("false", 8, 32, "which is no memory"),  # Blocks that have not begun.
+        ("true", 8, 33, "waits forever"),
+        ("true", 6, 32, "a size that no device takes"),
+    ],
+)
+def test_what_blocks_of_a_cluster_must_not_do(
+    kernels: Kernels, begun: str, grid: int, pieces: int, complaint: str
+) -> None:
+    arguments = [Guarded(np.zeros((256, 2), "f4")), np.int32(pieces)]
+    given = {"shared_bytes": 520, "cluster": 4}
+    with pytest.raises(Fault, match=complaint):
+        kernels.launch(f"pass_on<{begun}>", (grid, 1, 1), (32, 1, 1), arguments, **given)
 
 
 def test_a_missing_barrier_is_seen(kernels: Kernels) -> None:

@@ -93,6 +93,13 @@ def test_few_columns_are_shared_by_more_blocks() -> None:
     assert tiles.choose_row(2, 10, 64, False, 132)[:4] == (2, 4, 1, 1)
 
 
+def test_blocks_that_are_there_at_once_have_more_warps() -> None:
+    assert tiles.choose_row(2, 2048, 8192, False, 132)[:4] == (4, 2, 4, 4)
+    assert tiles.choose_row(2, 2048, 256, False, 132)[:4] == (4, 2, 1, 1)
+    assert tiles.choose_row(2, 3072, 2048, False, 132)[:4] == (4, 2, 2, 2)
+    assert tiles.choose_row(2, 1024, 2048, False, 132)[:4] == (4, 2, 2, 2)
+
+
 def test_an_odd_address_is_read_in_pieces() -> None:
     case = CASES["odd address, 132"]
     assert ", 2, 16, " in case.calls[-1].code.entry

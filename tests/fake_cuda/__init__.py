@@ -18,11 +18,11 @@ thread that does its work in order. Graphs run in a legal order that is not the 
 and forks are those of ``docs/cuda_facts.md``; a test of ours names each of them.
 
 **Images.** A shared object of the host is taken for a cubin: kernel ``name`` is ``void name(void
-*const *args, const int32_t dims[7])`` (grid x, y, z, block x, y, z, bytes of dynamic shared memory)
-beside ``const int32_t name_params[]``, the parameters' sizes and −1; its other global variables are
-the module's. A real cubin is read for names, parameters and globals; of its kernels
-``fg_set_condition`` and ``fg_fill8`` run here, and launching another is refused with 801. PTX is
-the same, unless a line ``// host: PATH`` names a shared object with the bodies.
+*const *args, const int32_t dims[8])`` (grid x, y, z, block x, y, z, bytes of dynamic shared memory,
+blocks of a cluster) beside ``const int32_t name_params[]``, the parameters' sizes and −1; its other
+global variables are the module's. A real cubin is read for names, parameters and globals; of its
+kernels ``fg_set_condition`` and ``fg_fill8`` run here, and launching another is refused with 801.
+PTX is the same, unless a line ``// host: PATH`` names a shared object with the bodies.
 
 **Faults.** A kernel with a parameter of eight bytes that points into freed memory, or into another
 device's without peer access; one that touches what it must not; a copy or fill outside of live

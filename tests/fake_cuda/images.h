@@ -3,8 +3,9 @@
 
 #include "fake.h"
 
-// A host function that stands for a kernel; dims: grid x, y, z, block x, y, z, dynamic shared bytes.
-using HostKernel = void (*)(void *const *args, const int32_t dims[7]);
+// A host function that stands for a kernel; dims: grid x, y, z, block x, y, z, dynamic shared bytes,
+// blocks of a cluster.
+using HostKernel = void (*)(void *const *args, const int32_t dims[8]);
 
 enum class Builtin { none, set_condition, fill8 };
 

@@ -46,7 +46,7 @@ bool is_bad_pointer(uintptr_t address, CUcontext context) {
 struct Call {
   HostKernel host;
   void *const *args;
-  int32_t dims[7];
+  int32_t dims[8];
 };
 
 void call_host(void *data) {
@@ -181,6 +181,8 @@ CUresult run_kernel(const KernelWork &kernel, CUcontext context) {
     call.dims[i + 3] = static_cast<int32_t>(kernel.block[i]);
   }
   call.dims[6] = static_cast<int32_t>(kernel.shared);
+  const CUlaunchAttributeValue *cluster = attribute(kernel, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+  call.dims[7] = cluster ? std::max(1, static_cast<int32_t>(cluster->clusterDim.x)) : 1;
   return guarded(call_host, &call) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 

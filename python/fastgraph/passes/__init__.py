@@ -28,6 +28,7 @@ from fastgraph.passes import (
     scales,
     schedule,
     setprogram,
+    steps,
     views,
 )
 
@@ -137,6 +138,8 @@ def passes_of(fuse: bool, pack: bool, single: bool) -> Iterator[Pass]:
         yield from (rows.normed, normed.run, same.run, pairs.run)
     again = partial(optimise, fuse=fuse, pack=pack, single=single)
     yield lambda graph: bodies.run(graph, again)
+    if fuse and not pack:
+        yield steps.run
 
 
 def gains_on_a_gpu(result: Value) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-
-from fastgraph.ir.graph import Graph, Node, Value
-from fastgraph.passes.rewrite import Rewriter, readers_of, set_nodes
+from fastgraph.ir.graph import Graph, Node
+from fastgraph.passes.rewrite import Rewriter, in_order, set_nodes
 
 __all__ = ["run"]
 
@@ -26,9 +24,10 @@ def run(graph: Graph) -> Graph:
             open_ones[key] = node
         else:
             partner[first], partner[node] = node, first
-    order = in_order(graph, partner, number)
+    first_of = {one: min(one, other, key=number.__getitem__) for one, other in partner.items()}
     # Two pairs may each need one of the other first.
-    if not partner or 2 * len(order) < 2 * len(graph.nodes) - len(partner):
+    order = in_order(graph, first_of) if partner else None
+    if order is None:
         return graph
     rewriter = Rewriter(graph)
     for node in order:
@@ -55,33 +54,3 @@ def depends(node: Node, earlier: Node, number: dict[Node, int]) -> bool:
             seen.add(one)
             ahead += [value.node for value in one.inputs]
     return False
-
-
-def in_order(graph: Graph, partner: dict[Node, Node], number: dict[Node, int]) -> list[Node]:
-    """Return the nodes, the first of each pair for both, each after what it reads."""
-    readers = readers_of(graph)
-
-    def one_of(node: Node) -> Node:
-        other = partner.get(node)
-        return node if other is None or number[node] < number[other] else other
-
-    def inputs_of(node: Node) -> list[Value]:
-        return [*node.inputs, *(partner[node].inputs if node in partner else ())]
-
-    def outputs_of(node: Node) -> list[Value]:
-        return [*node.outputs, *(partner[node].outputs if node in partner else ())]
-
-    missing = {node: len(inputs_of(node)) for node in graph.nodes if one_of(node) is node}
-    ready = [number[node] for node, count in missing.items() if not count]
-    heapq.heapify(ready)
-    found = []
-    while ready:
-        node = graph.nodes[heapq.heappop(ready)]
-        found.append(node)
-        for value in outputs_of(node):
-            for reader in readers.get(value, ()):
-                one = one_of(reader)
-                missing[one] -= 1
-                if not missing[one]:
-                    heapq.heappush(ready, number[one])
-    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "IN_RUN",
     "Rewriter",
     "constant_of",
+    "in_order",
     "is_sized",
     "readers_of",
     "set_first",
@@ -76,6 +78,50 @@ def readers_of(graph: Graph) -> dict[Value, list[Node]]:
         for value in node.inputs:
             readers.setdefault(value, []).append(node)
     return readers
+
+
+def in_order(graph: Graph, first: Mapping[Node, Node]) -> list[Node] | None:
+    """Return the nodes in an order in which some of them are done together.
+
+    Parameters
+    ----------
+    graph : Graph
+    first : mapping of Node to Node
+        Of each node that is done with others, the one that stands for all of them.
+
+    Returns
+    -------
+    list of Node or None
+        Each after all that is read by those done with it; None where two groups need each other.
+    """
+    readers = readers_of(graph)
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    groups: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        groups.setdefault(first.get(node, node), []).append(node)
+    inside = {
+        node: {value for one in group for value in one.outputs} for node, group in groups.items()
+    }
+    missing = {
+        node: sum(value not in inside[node] for one in group for value in one.inputs)
+        for node, group in groups.items()
+    }
+    ready = [number[node] for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        node = graph.nodes[heapq.heappop(ready)]
+        found.append(node)
+        for one in groups[node]:
+            for value in one.outputs:
+                for reader in readers.get(value, ()):
+                    other = first.get(reader, reader)
+                    if other is node:
+                        continue
+                    missing[other] -= 1
+                    if not missing[other]:
+                        heapq.heappush(ready, number[other])
+    return found if len(found) == len(groups) else None
 
 
 def set_first(graph: Graph, is_set: set[Node]) -> list[Node]:

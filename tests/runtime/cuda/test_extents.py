@@ -137,6 +137,25 @@ def test_a_single_row_has_its_kernels_upon_the_weights_of_all(dtype):
         assert ("row_product" in launched) == (rows == 1 and dtype == "float16")
 
 
+def test_few_queries_of_as_many_sequences_as_are_active():
+    """Blocks of a cluster stay ones where there is nothing to do."""
+    graph = fg.Graph("few")
+    n = fg.dim("sequences", 3)
+    q = graph.input("q", (n, 2, 1, 32), "float16")
+    k, v = (graph.input(name, (n, 2, 300, 32), "float16") for name in "kv")
+    graph.output(ops.attention(q, k, v), "y")
+    model = compiled(graph)
+    rng = np.random.default_rng(2)
+    arrays = {x.name: rng.standard_normal(x.shape).astype("f2") for x in model.inputs}
+    scores = np.exp(arrays["q"] @ arrays["k"].transpose(0, 1, 3, 2).astype("f4") / 32**0.5)
+    wanted = scores / scores.sum(-1, keepdims=True) @ arrays["v"].astype("f4")
+    for rows in (3, 1, 0, 2):
+        model.set_active_extent((rows, 3), dim="sequences")
+        (found,) = model.run(arrays)
+        np.testing.assert_allclose(found, wanted[:rows], rtol=1e-2, atol=1e-2)
+        assert model.executable.rebuilds == 0
+
+
 def test_parameters_go_to_all_programs():
     model = ready()
     for scale, order in ((2.0, (3, None, 20)), (3.0, (20, 3, None))):

@@ -11,21 +11,23 @@ import numpy as np
 from fastgraph._core.sizes import divisor_of, least
 from fastgraph.errors import CompileError
 from fastgraph.ir.graph import Node
+from fastgraph.ir.ops.attention_step import CACHES, COS, INDICES, KEY, POSITIONS, SIN, VALUE
 from fastgraph.ir.ops.fused_attention import AttentionSizes, Place
 from fastgraph.lower.call import Alias, Temp
 from fastgraph.lower.cuda.call import Argument, CudaCall, KernelCode
 from fastgraph.lower.cuda.dtypes import ctype
-from fastgraph.lower.cuda.given import refuse, words
-from fastgraph.lower.cuda.launch import cost, i32, traffic
+from fastgraph.lower.cuda.given import constant, refuse, words
+from fastgraph.lower.cuda.launch import cost, i32, i64, traffic
 from fastgraph.lower.cuda.registry import WIDEST, Target, lowers
 from fastgraph.lower.cuda.text import source
 from fastgraph.lower.cuda.tiles import (
     FEW_BLOCKS,
     FEW_KEYS,
+    FEW_LONG,
     FEW_ROWS,
-    FEW_STEPS,
     FEW_WARPS,
     FLASH,
+    MOST_CLUSTER,
     MOST_SPLITS,
     PLAIN_SUMS,
     PLAIN_TILES,
@@ -50,6 +52,9 @@ NO_MASK, BOOL_MASK, ADDED_MASK, PLAIN_SCORES = 0, 1, 2, 3
 LEAST_SCALE = 1e-30
 PLAIN_THREADS = 256
 COMBINE_THREADS = 128
+# What blocks of a cluster send each other.
+PIECE = 16
+STEP_INPUTS = (COS, SIN, POSITIONS, INDICES, KEY, VALUE)
 NOTHING: Argument = ("value", bytes(8))
 
 WORDS = "<10i2d20q"
@@ -72,11 +77,13 @@ class Kernel:
     rows, threads, shared_bytes : int
         Of a block.
     splits, split_keys : int
-        Parts of the keys.
+        Parts of the keys, by clusters, and how many keys a block has.
     arch : str
         What a variant is compiled for.
     most_blocks : int
         So many at most: these do what is left.
+    cluster : int
+        Blocks that have parts of the same keys and see each other's shared memory.
     """
 
     source: str
@@ -88,9 +95,10 @@ class Kernel:
     split_keys: int
     arch: str = ""
     most_blocks: int = NO_BOUND
+    cluster: int = 1
 
 
-@lowers("fused_attention")
+@lowers("fused_attention", "attention_step")
 def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
     """One launch, and a second one where the keys are cut."""
     attrs, out = node.attrs, node.outputs[0]
@@ -108,12 +116,17 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
     item = 8 if name == "f64" else 4
     rows = sizes.heads // sizes.key_heads * sizes.queries
     all_rows = sizes.batch * sizes.heads * sizes.queries
-    blocks = -(-rows // kernel.rows) * sizes.key_heads * sizes.batch * kernel.splits
+    parts = kernel.splits * kernel.cluster
+    blocks = -(-rows // kernel.rows) * sizes.key_heads * sizes.batch * parts
     partial = None
     if kernel.splits > 1:
         nbytes = kernel.splits * all_rows * (sizes.value_length + 2) * item
         partial = Temp(nbytes, "parts of the keys")
     arguments = describe(node, kernel)
+    more: tuple[Argument, ...] = ()
+    if node.op == "attention_step":
+        more = new_position(node, len(operands))
+        operands += [node.inputs[i] for i in STEP_INPUTS]
     pairs = sizes.batch * sizes.heads * seen(sizes, attrs["lower"], attrs["upper"])
     flops = 2 * pairs * (sizes.length + sizes.value_length)
     nbytes = traffic((out, *operands))
@@ -124,19 +137,22 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
             "attention",
             kernel.arch,
         ),
-        (partial or out,),
+        (partial or out, *node.outputs[1:]),
         tuple(operands),
         (least(blocks, kernel.most_blocks), 1, 1),
         (kernel.threads, 1, 1),
         (
             NOTHING if partial else ("out", 0),
             *(("in", i) for i in range(3)),
-            ("in", 3) if len(operands) > 3 else NOTHING,
+            NOTHING if attrs["mask"] is None else ("in", 3),
             ("out", 0) if partial else NOTHING,
             i32(sizes.batch),
             arguments,
+            *more,
         ),
         shared_bytes=kernel.shared_bytes,
+        cluster=kernel.cluster,
+        inplace=tuple((i, at) for i, at in enumerate(CACHES, 1) if more),
         flops=flops,
         nbytes=nbytes,
         label="attention",
@@ -158,6 +174,19 @@ def lower_fused_attention(node: Node, target: Target) -> list[CudaCall | Alias]:
         cost_ns=cost(0, traffic((out, partial))),
     )
     return [call, together]
+
+
+def new_position(node: Node, first: int) -> tuple[Argument, ...]:
+    """What the kernel of a step of decoding is given more, in inputs from `first` on."""
+    cos = node.inputs[COS]
+    return (
+        *(("out", i) for i in range(1, 3)),
+        *(("in", first + i) for i in range(len(STEP_INPUTS))),
+        i32(cos.shape[0]),
+        i64(node.attrs["new_key"]),
+        ("fault",),
+        ("node",),
+    )
 
 
 def choose_kernel(node: Node, target: Target) -> Kernel:
@@ -266,25 +295,44 @@ def few(node: Node, rows: int, target: Target) -> Kernel:
     sizes: AttentionSizes = node.attrs["sizes"]
     d, v = lengths(sizes)
     keys = FEW_KEYS[next(limit for limit in FEW_KEYS if limit >= max(d, v))]
+    heads = (sizes.queries, sizes.heads // sizes.key_heads, sizes.key_heads)
+    half = "GIVEN" not in map(constant, heads[:2]) and rows <= FEW_ROWS // 2
+    held = FEW_ROWS // (1 + half)
+    tiles = max(up(4 * held * (v + 2), STEP), 2 * keys * (2 * d + 2 * v + 32))
 
-    def shared(warps: int) -> int:
-        operands = FEW_ROWS * (2 * d + 16) + warps * 2 * keys * (2 * d + 2 * v + 32)
-        return max(operands, 4 * warps * FEW_ROWS * (v + 2))
+    def shared(warps: int, cluster: int) -> int:
+        share = up(-(-(rows if half else FEW_ROWS) * v // cluster), 32)
+        return warps * tiles + (cluster > 1) * PIECE * (cluster * share + 1)
 
     warps = FEW_WARPS
-    while warps > 1 and shared(warps) > target.max_shared_bytes:
+    while warps > 1 and shared(warps, MOST_CLUSTER) > target.max_shared_bytes:
         warps //= 2
-    template = [ctype(node.outputs[0].dtype), d, v, warps, keys, copied_bytes(node, target)]
     blocks = sizes.batch * sizes.key_heads * -(-rows // FEW_ROWS)
-    splits, split_keys = cut(sizes, blocks, warps * keys * FEW_STEPS, warps * keys, target)
+    cluster, least = 1, warps * keys
+    if target.capability >= (9, 0):
+        parts = min(-(-int(sizes.keys) // least), wanted(blocks, target), MOST_CLUSTER)
+        cluster = 1 << (parts - 1).bit_length()
+        # Another launch takes as long as to read quite some keys.
+        least = cluster * FEW_LONG
+    splits, split_keys = cut(sizes, cluster * blocks, least, cluster * keys, target)
+    if cluster > 1:
+        # Of one part, too, the blocks have theirs.
+        split_keys = up(-(-int(sizes.keys) // (splits * cluster)), keys)
+    numbers = [*map(constant, heads), warps, keys, cluster, splits, copied_bytes(node, target)]
+    words = [ctype(node.outputs[0].dtype), d, v, *numbers]
+    entry = "attention_few"
+    if node.op == "attention_step":
+        entry = "attention_step"
+        words.insert(0, ctype(node.inputs[POSITIONS].dtype))
     return Kernel(
-        source("elementwise.cuh", "attention.cuh", "flash.cuh", "attention_mma"),
-        f"attention_few<{', '.join(map(str, template))}",
+        source("elementwise.cuh", "attention.cuh", "flash.cuh", "cluster.cuh", "attention_few"),
+        f"{entry}<{', '.join(map(str, words))}",
         FEW_ROWS,
         32 * warps,
-        shared(warps),
+        shared(warps, cluster),
         splits,
         split_keys,
+        cluster=cluster,
     )
 
 
@@ -336,12 +384,17 @@ def plain(node: Node, rows: int, target: Target) -> Kernel:
     )
 
 
+def wanted(blocks: int, target: Target) -> int:
+    """Into how many parts keys are to be cut that `blocks` blocks would read."""
+    return max(1, -(-FEW_BLOCKS * target.multiprocessors // int(blocks)))
+
+
 def cut(
     sizes: AttentionSizes, blocks: int, least: int, step: int, target: Target
 ) -> tuple[int, int]:
     """Parts of the keys, none shorter than `least`, and how long each is: so many `step`."""
-    wanted, keys = -(-FEW_BLOCKS * target.multiprocessors // int(blocks)), int(sizes.keys)
-    splits = max(1, min(wanted, keys // least, MOST_SPLITS))
+    keys = int(sizes.keys)
+    splits = max(1, min(wanted(blocks, target), keys // least, MOST_SPLITS))
     if splits == 1:
         return 1, NO_BOUND
     part = up(-(-keys // splits), step)
@@ -359,6 +412,8 @@ def copied_bytes(node: Node, target: Target) -> int:
         steps = (place.offset, place.batch, place.head, place.position, length)
         at = gcd(*map(divisor_of, steps)) * item
         found = min(found, at & -at or WIDEST, target.alignment(node.inputs[place.input]))
+    if node.op == "attention_step" and min(map(target.alignment, node.inputs[COS : SIN + 1])) < 4:
+        return item
     return found
 
 

@@ -54,6 +54,8 @@ class CudaCall:
         ``("scalar", i)`` is the value of an operand that is a scalar of the graph, for the seams.
     shared_bytes : int
         Dynamic shared memory; above 48 KiB is allowed when the kernel is loaded.
+    cluster : int
+        Neighbouring blocks that run at once and see each other's shared memory.
     inplace : tuple of (int, int)
         (out, in) pairs that may share their bytes: each thread reads an element of the one before
         it writes the same element of the other, and nobody else reads that.
@@ -74,6 +76,7 @@ class CudaCall:
     block: tuple[int, int, int]
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
+    cluster: int = 1
     inplace: tuple[tuple[int, int], ...] = ()
     rereads: bool = False
     flops: int = 0

@@ -119,8 +119,11 @@ class SizedRecord:
             return None
         idle = None
         if isinstance(node.call, Launch):
+            # Neither can change in an update.
+            cluster, programmatic = node.call.cluster, node.call.programmatic
+            grid_of_one = cluster or (1, 1, 1)
             call = Launch(
-                self._idle, (1, 1, 1), (32, 1, 1), (), programmatic=node.call.programmatic
+                self._idle, grid_of_one, (32, 1, 1), (), cluster=cluster, programmatic=programmatic
             )
             idle = node._replace(operands=(), call=call)
         return _Following(node, places if moves else None, grid, packed, bodies, idle)

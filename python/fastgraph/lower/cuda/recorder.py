@@ -84,7 +84,7 @@ class CudaRecorder(Recorder):
 
     def identity(self, call: Any) -> Hashable:
         """Return the kernel, its grid and its arguments."""
-        return call.code, call.grid, call.block, call.arguments, call.shared_bytes
+        return call.code, call.grid, call.block, call.arguments, call.shared_bytes, call.cluster
 
     def dependencies(self, items: Sequence[Item], roots: Roots) -> list[tuple[int, ...]]:
         """Return the edges of a run."""
@@ -123,6 +123,7 @@ class CudaRecorder(Recorder):
             call.block,
             tuple(arguments),
             call.shared_bytes,
+            cluster=(call.cluster, 1, 1) if call.cluster > 1 else None,
             # Before this nothing waits by itself, so edges must be plain.
             programmatic=call.programmatic and self.target.capability >= (9, 0),
         )

@@ -77,6 +77,7 @@ LOWERINGS: dict[str, Lowering] = {}
 # Whose launches follow extents.
 SIZED = frozenset((
     "reshape", "transpose", "slice", "broadcast_to", "concat", "take", "region", "fused_matmul",
+    "attention_step",
     "fused_attention", "softmax", "layer_norm", "rms_norm", "sum", "mean", "prod", "max", "min",
     "argmax", "argmin", "conv", "fold", "patches", "pool", "recurrence", "rotary_embedding",
     "scatter", "scatter_pair", "cumulative_sum", "top_k", "grouped_matmul", "normed_matmul",

@@ -115,25 +115,28 @@ __global__ void __launch_bounds__(128)
   __shared__ A factors[MOST_SPLITS], most_of[4], weight_of[4];
   fg_trigger();
   fg_wait();
-  const i64 rows = (i64)batches * a.heads * a.queries, row = blockIdx.x;
+  const i64 rows = (i64)batches * a.heads * a.queries;
+  const u32 row = blockIdx.x, in_batch = (u32)(a.heads * a.queries);
   const A *exponents = partial + a.splits * rows * a.value_length;
   const A *weights = exponents + a.splits * rows;
   A most = -(A)FG_INFINITY;
+#pragma unroll 1
   for (int s = threadIdx.x; s < a.splits; s += 128) most = fmax(most, exponents[s * rows + row]);
   most = block_reduce<128>(most, LargerOf(), most_of);
   if (most == -(A)FG_INFINITY) most = 0;
   A weight = 0;
+#pragma unroll 1
   for (int s = threadIdx.x; s < a.splits; s += 128) {
     factors[s] = exp2_of(exponents[s * rows + row] - most);
     weight += weights[s * rows + row] * factors[s];
   }
   // Its barrier is that of the factors, too.
   weight = block_reduce<128>(weight, Add(), weight_of);
-  const i64 query = row % a.queries, head = row / a.queries % a.heads;
-  T *to = o + row / a.queries / a.heads * a.o.batch + head * a.o.head + query * a.o.position;
+  const u32 query = row % (u32)a.queries, head = row % in_batch / (u32)a.queries;
+  T *to = o + row / in_batch * a.o.batch + head * a.o.head + query * a.o.position;
   for (int i = threadIdx.x; i < a.value_length; i += 128) {
     A sum = 0;
-#pragma unroll 8
+#pragma unroll 4
     for (int s = 0; s < a.splits; s++)
       sum += partial[(s * rows + row) * a.value_length + i] * factors[s];
     to[i] = narrow<T>(weight == (A)0 ? (A)0 : sum / weight);

@@ -49,14 +49,47 @@ FG_DEVICE Piece<T> piece_of(const uint4 &raw) {
   return x;
 }
 
+// The end of a row's product: lane j has column j. What is added is on its way while sums are made.
+template <class T, int OUT, bool GATED, bool BIAS, int ACT, int RESIDUAL>
+struct Finish {
+  Epilogue<T, BIAS, ACT, RESIDUAL> epilogue;
+  T bias_one, residual_one;
+  int column;
+  bool has;
+  FG_DEVICE Finish(T *y, const T *bias, const T *residual, int n0, int n, bool ends)
+      : epilogue{y, bias, residual},
+        bias_one{},
+        residual_one{},
+        column(n0 + (int)threadIdx.x % 32) {
+    has = ends && threadIdx.x % 32 < OUT && column < n;
+    if (BIAS && has) bias_one = bias[column];
+    if (RESIDUAL != RESIDUAL_NONE && has) residual_one = residual[column];
+  }
+  // The last of the sums are the squares of x.
+  template <int GATE, bool NORM, int COUNT>
+  FG_DEVICE void end(const f32 (&sums)[COUNT], f32 eps, int k) const {
+    f32 sum = 0.0f, by = 0.0f;
+#pragma unroll
+    for (int j = 0; j < OUT; j++) {
+      if ((int)threadIdx.x % 32 != j) continue;
+      sum = sums[j];
+      if (GATED) by = sums[OUT + j];
+    }
+    if (!has) return;
+    const f32 factor = NORM ? rsqrtf(sums[COUNT - 1] / (f32)k + eps) : 1.0f;
+    sum *= factor;
+    if constexpr (GATED) sum *= activate<GATE, T>(by * factor);
+    epilogue.y[column] = epilogue.end(sum, bias_one, residual_one);
+  }
+};
+
 // Each warp has COLUMNS rows of w, and SLOTS pieces of each under way; ALONG warps take turns along K,
-// and their sums are added in order. AHEAD more steps of each warp are on their way to the
-// second-level cache before the wait. LATE: the kernels after this one start when nothing is left to
+// and their sums are added in order. LATE: the kernels after this one start when nothing is left to
 // be fetched, not at once. NORM: x is divided by its root mean square; SCALE: and multiplied by
 // `scale`. GATE: what is applied to a product by `gate`, which then multiplies that by w; half of the
 // rows are of either. The addresses of x and `scale` are multiples of X_BYTES, those of w and `gate`
 // of W_BYTES.
-template <class T, int COLUMNS, int SLOTS, int WARPS, int ALONG, int AHEAD, bool LATE, int X_BYTES,
+template <class T, int COLUMNS, int SLOTS, int WARPS, int ALONG, bool LATE, int X_BYTES,
           int W_BYTES, bool NORM, bool SCALE, int GATE, bool BIAS, int ACT, int RESIDUAL>
 __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
     matmul_row(T *y, const T *x, const T *w, const T *gate, const T *scale, f32 eps, const T *bias,
@@ -91,17 +124,9 @@ __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
   if (constant) {
 #pragma unroll
     for (int i = 0; i < SLOTS; i++) fetch_w(i, turn + i * ALONG);
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
-      // A step of a row is four lines.
-      const int at = (turn + (SLOTS + i) * ALONG) * STEP + lane % 4 * (STEP / 4);
-#pragma unroll
-      for (int j = 0; j < COLUMNS; j += 8)
-        bring_near(row_of(j + lane / 4) + at,
-                   j + lane / 4 < COLUMNS && is_row(j + lane / 4) && at < k);
-    }
   }
   fg_wait();
+  const Finish<T, OUT, GATED, BIAS, ACT, RESIDUAL> finish(y, bias, residual, n0, n, turn == 0);
 #pragma unroll
   for (int i = 0; i < SLOTS; i++) {
     if (!constant) fetch_w(i, turn + i * ALONG);
@@ -152,18 +177,5 @@ __global__ void __launch_bounds__(WARPS * 32, 16 / WARPS)
 #pragma unroll
       for (int j = 0; j < COLUMNS + NORM; j++) sums[j] += shared[warp + other][j];
   }
-  // Lane j has column j.
-  f32 sum = 0.0f, by = 0.0f;
-#pragma unroll
-  for (int j = 0; j < OUT; j++) {
-    if (lane != j) continue;
-    sum = sums[j];
-    if (GATED) by = sums[OUT + j];
-  }
-  if (lane >= OUT || n0 + lane >= n) return;
-  const f32 factor = NORM ? rsqrtf(sums[COLUMNS] / (f32)k + eps) : 1.0f;
-  sum *= factor;
-  if constexpr (GATED) sum *= activate<GATE, T>(by * factor);
-  const Epilogue<T, BIAS, ACT, RESIDUAL> epilogue = {y, bias, residual};
-  epilogue.put_one(n0 + lane, n0 + lane, sum);
+  finish.template end<GATE, NORM>(sums, eps, k);
 }
