@@ -29,9 +29,8 @@ cdef int DriverGraph_move(DriverGraph self, Maker maker, object memories, dict c
 cdef str DriverGraph_push(DriverGraph self, dict changes)
 # Values of scalars, and what they were.
 cdef str DriverGraph_store(DriverGraph self, dict values, dict before)
-# Whether one scalar is in so few nodes that the next is the sooner way.
-cdef bint DriverGraph_has_one(DriverGraph self, tuple key) except -1
-# The same for the value of such a scalar, and what it was.
+# The same for the value of one scalar, and what it was; "" where it is in many nodes: nothing has
+# happened then.
 cdef str DriverGraph_store_one(DriverGraph self, tuple key, bytes value, bytes before)
 # What `Maker.known` needs to know of a foreign graph that is not in any executable yet.
 cdef int DriverGraph_know(dict known, Shadow shadow) except -1

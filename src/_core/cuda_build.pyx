@@ -456,16 +456,13 @@ cdef str DriverGraph_store(DriverGraph self, dict values, dict before):
     return refused
 
 
-cdef bint DriverGraph_has_one(DriverGraph self, tuple key) except -1:
-    cdef PyObject *numbers = PyDict_GetItemWithError(self.scalar_sites, key)
-    return numbers == NULL or len(<list> numbers) == 1
-
-
 cdef str DriverGraph_store_one(DriverGraph self, tuple key, bytes value, bytes before):
     cdef PyObject *numbers = PyDict_GetItemWithError(self.scalar_sites, key)
     cdef Shadow shadow
     if numbers == NULL:
         return None                      # nothing reads it
+    if len(<list> numbers) > 1:
+        return ""
     shadow = self.shadows[<Py_ssize_t> (<list> numbers)[0]]
     try:
         patch(shadow, key, value)

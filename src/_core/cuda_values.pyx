@@ -5,8 +5,7 @@ cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 
-from fastgraph._core.cuda_build cimport (
-    DriverGraph, DriverGraph_has_one, DriverGraph_store, DriverGraph_store_one)
+from fastgraph._core.cuda_build cimport DriverGraph, DriverGraph_store, DriverGraph_store_one
 from fastgraph._core.cuda_cells cimport (
     Cells, Cells_check, Cells_create, Cells_moved, Cells_put)
 from fastgraph._core.stream cimport CudaDevice
@@ -74,13 +73,13 @@ cdef bint Values_store_one(Values self, DriverGraph built, tuple where, bytes va
         return False
     if self.once and (not self.once_used or len(self.once) > 1 or where not in self.once):
         return False
-    if not DriverGraph_has_one(built, where):
-        return False
     had = <bytes> before
     if had != value:
         refused = DriverGraph_store_one(built, where, value, had)
         if refused is None:
             self.now[where] = value
+        elif not refused:
+            return False
         else:
             build_anew(self, {where: value}, graph, refused)
     if not once:

@@ -162,13 +162,14 @@ cdef int note_near(Shelf self, Key key, object state) except -1:
     """Have an entry at hand that was found and is the one used last."""
     cdef near *entry = &self.nearby[<size_t> key.hash % NEAR]
     cdef Cell cell = state.cell
-    # The key that is held, which need not be the one it was found by.
+    # The key that is held, which need not be the one it was found by. Making an iterator may run
+    # code, so it is looked at again.
     for held in reversed(self._held):
-        entry.key = <PyObject *> held
+        if held == key and PyDict_GetItemWithError(self._held, held) == <PyObject *> state:
+            entry.key = self.newest = <PyObject *> held
+            entry.state = <PyObject *> state
+            entry.cell = <PyObject *> cell
         break
-    entry.state = <PyObject *> state
-    entry.cell = <PyObject *> cell
-    self.newest = entry.key
     return 0
 
 
