@@ -456,13 +456,26 @@ cdef int exec_launch(uintptr_t context, uintptr_t exec_, uintptr_t stream) excep
                  "launching a graph")
 
 
-cdef void *exec_launcher() except? NULL:
+ctypedef int (*node_setter)(void *exec_, void *node, void *params) noexcept nogil
+
+cdef node_setter _set_params = NULL      # the driver's own, once it was asked for
+
+
+cdef void *function_of(const char *name, int version) except? NULL:
+    """Where a function of the driver is, past all that leads there; NULL: it does not tell."""
     cdef void *found = NULL
     cdef cu.CUdriverProcAddressQueryResult status
     driver_check(0)
-    if cu.cuGetProcAddress(b"cuGraphLaunch", &found, 12000, 0, &status) != cu.CUDA_SUCCESS:
+    if cu.cuGetProcAddress(name, &found, version, 0, &status) != cu.CUDA_SUCCESS:
         return NULL
     return found
+
+
+cdef void *exec_launcher() except? NULL:
+    global _set_params
+    if _set_params == NULL:
+        _set_params = <node_setter> function_of(b"cuGraphExecNodeSetParams", 12020)
+    return function_of(b"cuGraphLaunch", 12000)
 
 
 cdef int exec_launched(uintptr_t context, int result) except -1 nogil:
@@ -473,6 +486,8 @@ cdef int set_node(uintptr_t context, uintptr_t exec_, uintptr_t node,
                   cu.CUgraphNodeParams *params) except -1 nogil:
     cdef Scope scope
     enter(&scope, context)
+    if _set_params != NULL:
+        return answer(_set_params(<void *> exec_, <void *> node, params), context)
     return answer(
         cu.cuGraphExecNodeSetParams(<cu.CUgraphExec> exec_, <cu.CUgraphNode> node, params), context)
 

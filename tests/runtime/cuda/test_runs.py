@@ -203,6 +203,20 @@ def test_no_array_is_kept_after_its_run(ctx):
         np.testing.assert_allclose(found[0], wanted(x + i), rtol=1e-5)
 
 
+def test_inputs_and_outputs_of_many_bytes():
+    """More than the threads of one kernel take at once, with an end that is not wide."""
+    g = fg.Graph("many")
+    x = g.input("x", (5, 620_003), "uint8")
+    g.output(x, "same")
+    g.output(x[4, -5:], "end")
+    model = fg.Session("cuda").compile(g)
+    given = np.random.default_rng(5).integers(0, 256, (5, 620_003), "u1")
+    for one in (given, given[:, ::-1]):
+        same, end = model.run({"x": one})
+        assert (same == one).all()
+        assert end.tolist() == one[4, -5:].tolist()
+
+
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_outputs_at_any_address(ctx, shift):
     graph = fg.Graph("long")

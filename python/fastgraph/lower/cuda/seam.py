@@ -33,9 +33,10 @@ __all__ = [
 INPUTS, OUTPUTS = "inputs", "outputs"
 
 THREADS = 256
-# What a thread moves at once, and how many blocks do it where there is a lot.
+# What a thread moves at once, and how many blocks a multiprocessor do it where there is a lot:
+# more would take room from other runs' kernels, while they wait for the bus.
 WIDE = 16
-WAVES = 4
+WAVES = 1
 # One kernel moves so many pieces and scalars; there is code for each of these numbers.
 SLOTS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_PIECES = MOST_SCALARS = 64

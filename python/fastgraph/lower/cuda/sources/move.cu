@@ -4,8 +4,17 @@
 template <typename T>
 FG_DEVICE u64 fg_move_as(char *to, const char *from, u64 n) {
   const u64 step = (u64)gridDim.x * blockDim.x, count = n / sizeof(T);
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-    ((T *)to)[i] = ((const T *)from)[i];
+  u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  // Several under way at once, where there is so much.
+  for (; i + 3 * step < count; i += 4 * step) {
+    const T a = ((const T *)from)[i], b = ((const T *)from)[i + step];
+    const T c = ((const T *)from)[i + 2 * step], d = ((const T *)from)[i + 3 * step];
+    ((T *)to)[i] = a;
+    ((T *)to)[i + step] = b;
+    ((T *)to)[i + 2 * step] = c;
+    ((T *)to)[i + 3 * step] = d;
+  }
+  for (; i < count; i += step) ((T *)to)[i] = ((const T *)from)[i];
   return count * sizeof(T);
 }
 
