@@ -500,6 +500,37 @@ def test_extents_change_between_runs_of_other_threads():
     assert not bad
 
 
+class Meanwhile(str):
+    """A name, or what stands for a number, that does something whenever it is looked at."""
+
+    def __new__(cls, name, work):
+        self = super().__new__(cls, name)
+        self.work = work
+        return self
+
+    def __eq__(self, other):
+        work, self.work = self.work, lambda: None
+        work()
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("extent", [(1, 4), None])
+def test_extents_set_meanwhile_stay(extent):
+    """A thread that sets the extent of one dimension while another sets that of another one."""
+    a, b = fg.dim("a", 4), fg.dim("b", 5)
+    graph = fg.Graph("two")
+    graph.output(graph.input("x", (a, b)) + 1, "y")
+    model = compiled(graph)
+    model.set_active_extent((3, 4), dim="a")
+    other = Meanwhile("a", lambda: model.set_active_extent((2, 5), dim="b"))
+    model.set_active_extent(extent, dim=other)
+    wanted = {"b": (2, 5), **({} if extent is None else {"a": extent})}
+    assert model.active_extents == wanted
+    assert model.run({"x": np.zeros((4, 5), "f4")})[0].shape == (1 if extent else 4, 2)
+
+
 def test_numbers_that_are_no_dimension():
     for name, upper in (("", 4), (3, 4), ("n", 0), ("n", -1), ("n", 2.0), ("n", True)):
         with pytest.raises(fg.GraphError, match="dim"):

@@ -459,7 +459,7 @@ class CompiledGraph(Pipelined):
         other = connect(self._compilation, self._params, {})
         self._share(other)
         other._route_as(self)
-        other._set_extents(dict(self._extents.active))
+        other._extend_as(self)
         return other
 
     def __copy__(self) -> CompiledGraph:

@@ -112,7 +112,7 @@ class Extents:
     Attributes
     ----------
     active : dict of Dim to int
-        What is set.
+        What is set; never changed, but replaced by another dict with the lock held.
     own : object
         On the cpu the executable for runs without extents.
     made : dict
@@ -202,14 +202,19 @@ class Extended(Stateful):
         array([4., 4.], dtype=float32)
         """
         self._check_open()
-        extents = self._extents
+        # Worked out without the lock, so once more where another thread has set one meanwhile.
+        while not self._try_extent(extent, dim):
+            pass
+
+    def _try_extent(self, extent: tuple[int, int] | None, dim: str | None) -> bool:
+        """Set an extent beside those that there are; False where these are not the same any more."""
+        extents, before = self._extents, self._extents.active
         # What was set before, of the one dimension that is, is worked out already.
         if type(extent) is tuple and [type(one) for one in extent] == _TWO_INTS:
             found = extents.worked_out.get((extent, dim))
-            if found is not None and found.wanted.keys() == extents.active.keys():
-                self._locked(lambda: self._enter(found))
-                return
-        wanted = dict(extents.active)
+            if found is not None and found.wanted.keys() == before.keys():
+                return self._locked(lambda: self._enter(found, before))
+        wanted = dict(before)
         if extent is None:
             for one in self._dims_named(dim) if dim is not None else list(wanted):
                 wanted.pop(one, None)
@@ -217,11 +222,15 @@ class Extended(Stateful):
             actual, upper = pair_of(extent)
             for one in self._dims_meant(dim, upper):
                 wanted[one] = actual
-        state = self._set_extents(wanted)
-        if state is not None and extent is not None and len(wanted) == 1:
+        if not wanted:
+            return self._locked(lambda: self._leave_extents(before))
+        state = self._work_out(wanted)
+        done = self._locked(lambda: self._enter(state, before))
+        if done and extent is not None and len(wanted) == 1:
             if len(extents.worked_out) >= MOST_WORKED_OUT:
                 extents.worked_out.clear()
             extents.worked_out[(actual, upper), dim] = state
+        return done
 
     @property
     def active_extents(self) -> dict[str, tuple[int, int]]:
@@ -245,13 +254,16 @@ class Extended(Stateful):
         running = self._extents.running
         return self._program if running is None else running.program
 
-    def _set_extents(self, wanted: dict[Dim, int]) -> Extent | None:
-        """Take over extents, all or nothing; return what runs are then given."""
+    def _extend_as(self, other: Extended) -> None:
+        """Take over the extents of another model of the same compilation."""
+        wanted = other._extents.active
+        if wanted:
+            state = self._work_out(wanted)
+            self._locked(lambda: self._enter(state, self._extents.active))
+
+    def _work_out(self, wanted: dict[Dim, int]) -> Extent:
+        """Return what runs are with these extents, or raise."""
         extents = self._extents
-        if not wanted:
-            if extents.active:
-                self._locked(self._leave_extents)
-            return None
         dims = tuple(sorted(wanted))
         made = extents.made.get(dims)
         if made is None:
@@ -266,9 +278,7 @@ class Extended(Stateful):
             None if port is None else partial(runs_of, spec[1], spec[2].itemsize, port[0])
             for spec, port in specs
         ]
-        state = Extent(made, actual, wanted, outs, Active(ins, parts), runs)
-        self._locked(lambda: self._enter(state))
-        return state
+        return Extent(made, actual, wanted, outs, Active(ins, parts), runs)
 
     def _made_for(self, dims: _Dims) -> tuple[Extension, Narrow]:
         compilation = self._compilation
@@ -278,9 +288,11 @@ class Extended(Stateful):
             extension = compilation.extensions.setdefault(dims, extension)
         return extension, extension.way.start(compilation.title)
 
-    def _enter(self, state: Extent) -> None:
-        """With the lock held."""
+    def _enter(self, state: Extent, before: dict[Dim, int]) -> bool:
+        """With the lock held: take over extents if those before are still these."""
         extents = self._extents
+        if extents.active is not before:
+            return False
         extension, narrow = state.made
         feeds = bool(self._state.rules)
         if feeds:
@@ -291,6 +303,7 @@ class Extended(Stateful):
         extents.running = narrow
         extents.outs = state.outs
         self._set_active(state.parts, state.runs, feeds or other)
+        return True
 
     def _check_feeds(self, narrow: Narrow, outs: Sequence[_Port | None]) -> None:
         """Raise UnsupportedError for a feed that would not be what it is now."""
@@ -341,16 +354,20 @@ class Extended(Stateful):
         port = outs[j] if outs else None
         return super()._written_shape(j) if port is None else port[0]
 
-    def _leave_extents(self) -> None:
-        """With the lock held."""
+    def _leave_extents(self, before: dict[Dim, int]) -> bool:
+        """With the lock held: let all extents go if they are still these."""
         extents = self._extents
-        assert extents.running is not None
+        if extents.active is not before:
+            return False
+        if extents.running is None:
+            return True
         other = extents.running.resides
         extents.running.leave(self)
         extents.active = {}
         extents.running = None
         extents.outs = ()
         self._set_active(None, [], other or bool(self._state.rules))
+        return True
 
     def _extent_places(self, made: Mapping[int, Block]) -> list[tuple[int, Block]]:
         """Where new blocks, by slot, belong that the program for extents alone reads."""
