@@ -4,6 +4,7 @@
 import numpy as np
 
 cimport numpy as cnp
+from cpython.buffer cimport PyObject_CheckBuffer
 from libc.stdint cimport uintptr_t
 
 from fastgraph.errors import FastGraphError, InputError, UnsupportedError
@@ -20,6 +21,11 @@ cdef extern from "numpy/arrayobject.h":
 def describe(shape, dtype):
     """Return how messages write a tensor: ``float32[2, 3]``."""
     return f"{np.dtype(dtype)}{list(shape)}"
+
+
+cdef bint has_memory(value):
+    """Whether a value gives its bytes by the buffer protocol, and is no text."""
+    return not isinstance(value, (bytes, str)) and PyObject_CheckBuffer(value)
 
 
 def as_array(str what, value, shape, dtype):
@@ -41,6 +47,8 @@ def as_array(str what, value, shape, dtype):
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
+        if has_memory(value):
+            return np.asarray(memoryview(value))
     except FastGraphError:
         raise
     except UNREADABLE as error:
@@ -163,7 +171,10 @@ def element(value, dtype, str what=None, bint numbers=False):
         limits = np.iinfo(kind)
         fits = isinstance(value, int) and limits.min <= value <= limits.max
     elif isinstance(value, int):
-        fits = abs(value) < 2**1000 and float(value) == value and held(value, kind) == value
+        fits = abs(value) < 2**1000 and float(value) == value
+        if fits:
+            value = float(value)         # the types of ml_dtypes take no ints of many bits
+            fits = held(value, kind) == value
     else:
         fits = isinstance(value, float) and (
             -FEW < value < FEW or not np.isfinite(value) or np.isfinite(held(value, kind)))
@@ -303,7 +314,8 @@ def check_disjoint(arrays, names):
 def dense(str what, value, shape, dtype, bint written):
     """Return (array, address) of the caller's own bytes; InputError where only a copy would do."""
     if not (isinstance(value, np.ndarray) or hasattr(value, "__dlpack__")
-            or hasattr(value, "__array_interface__")) or isinstance(value, np.generic):
+            or hasattr(value, "__array_interface__") or has_memory(value)) \
+            or isinstance(value, np.generic):
         raise InputError(f"{what}: a {type(value).__name__} has no fixed bytes; bind an array")
     array = as_array(what, value, shape, dtype)
     if array.shape != tuple(shape) or array.dtype != dtype:

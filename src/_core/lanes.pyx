@@ -52,7 +52,7 @@ cdef class Lanes:
         """int: how many lanes there are."""
         return len(self.runners)
 
-    def has(self, Py_ssize_t depth):
+    def has(self, depth):
         """Return whether there are so many lanes, or more would be of no use."""
         return 1 <= depth <= (len(self.runners) if self.useful else MAX_LANES)
 
@@ -217,7 +217,7 @@ cdef class Lanes:
         engine.ahead = False
 
 
-def open_lanes(Engine engine not None, Py_ssize_t depth, make, Py_ssize_t n_memories):
+def open_lanes(Engine engine not None, depth, make, Py_ssize_t n_memories):
     """See to it that a model has so many lanes, or one where more are of no use; with its lock.
 
     Parameters

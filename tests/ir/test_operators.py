@@ -353,6 +353,7 @@ NAN, INF = np.float32("nan"), np.float32("inf")
          [0, 0]),
         (lambda: reference.apply(ops.divide, np.float32([1, -1, 0]), 0), [INF, -INF, NAN]),
         (lambda: reference.apply(ops.add, np.int32([2**31 - 1]), 1), [-(2**31)]),
+        (lambda: reference.apply(ops.multiply, np.ones(1, "bfloat16"), -(2**80)), [-(2.0**80)]),
         (lambda: reference.apply(ops.power, np.int64([1, -1, -1, 2]), -np.int64([2, 2, 3, 1])),
          [1, 1, -1, 0]),
         (lambda: reference.apply(ops.astype, np.float32([NAN, INF, -INF, 3e9, -1.9]), "int32"),

@@ -234,6 +234,14 @@ def test_dtypes_of_initialisers_casts_and_outputs() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(99, "unknown element type 99"), (TensorProto.STRING, "string")]
+)
+def test_dtypes_of_what_is_made_at_import(dtype: int, name: str) -> None:
+    built = model([node("EyeLike", "x", "y", "ones", dtype=dtype, k=-(2**63))], {"x": (2, 2)})
+    refused(built, f"EyeLike 'ones': casts to {name}; graphs compute in")
+
+
 def test_inputs_that_are_no_tensors() -> None:
     built = model([node("Identity", "x", "y")], {})
     kind = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
@@ -306,7 +314,7 @@ def test_huge_constants_are_refused_before_they_are_made() -> None:
         {"x": (1,)},
         initialisers={"s": sizes},
     )
-    refused(built, "ConstantOfShape 'big': makes a constant of")
+    refused(built, "ConstantOfShape 'big': constant_of_shape: a constant of")
     built = model([node("Expand", "x s", "y", "wide")], {"x": (1,)}, initialisers={"s": sizes})
     refused(built, "Expand 'wide': ")
 
@@ -320,7 +328,7 @@ def test_huge_constants_are_refused_before_they_are_made() -> None:
         (np.bool_(0), np.bool_(1), np.bool_(1), "must be numbers of one dtype"),
         (np.int64(0), np.int64(5), np.int32(1), "must be numbers of one dtype"),
         (np.zeros(0, "i8"), np.int64(5), np.int64(1), "must be scalars"),
-        (np.int64(0), np.int64(1 << 62), np.int64(1), "makes a constant of"),
+        (np.int64(0), np.int64(1 << 62), np.int64(1), "a constant of"),
     ],
 )
 def test_ranges(start: object, limit: object, delta: object, message: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import fastgraph as fg
 from fastgraph import ops
+from fastgraph.ir import reference
 from tests.ops.agreement import agree, graph_of
 
 RANDOM = np.random.default_rng(5)
@@ -95,6 +96,32 @@ def test_a_length_out_of_range(name: str, bad: int, device: str) -> None:
         model.run({**data, "lengths": np.int32([3, bad])})
     (again,) = model.run({**data, "lengths": np.int32([3, 0])})
     np.testing.assert_array_equal(again, wanted)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_only_neighbours_are_looked_at(mode: str) -> None:
+    x = np.float32([np.inf, *range(1, 12)])
+
+    def build(x: fg.Value) -> fg.Value:
+        return ops.resize(x, 23, mode=mode, coordinate_transformation_mode="align_corners")
+
+    found = reference.apply(build, x)
+    reached = [0, 1] if mode == "linear" else [0, 1, 3]
+    assert np.flatnonzero(~np.isfinite(found)).tolist() == reached
+    assert found[0] == np.inf
+    rest = np.delete(np.arange(23), reached)
+    np.testing.assert_allclose(found[rest], rest / 2, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("after", "options"),
+    [(400_000, {}), (250_000, {"mode": "cubic"}), (60_000, {"mode": "linear", "antialias": True})],
+)
+def test_a_long_axis_takes_no_matrix(after: int, options: Any) -> None:
+    x = np.arange(200_000, dtype="f4")
+    found = reference.apply(lambda x: ops.resize(x, after, **options), x)
+    step = len(x) / after
+    np.testing.assert_allclose(found[9:-9], (np.arange(after) + 0.5)[9:-9] * step - 0.5, atol=0.6)
 
 
 def refusal(build: Any) -> str:

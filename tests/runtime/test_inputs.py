@@ -145,6 +145,7 @@ GOOD = {
     "arraylike": Arraylike(X),
     "array interface": Interface(X),
     "dlpack": Exchange(X),
+    "memoryview": memoryview(X),
     "buffer": None,
 }
 
@@ -161,7 +162,7 @@ def test_good_inputs(name):
     assert model.run({"x": X * 2})[0].tolist() == [4, 8, 12]
 
 
-@pytest.mark.parametrize("kind", [Interface, Exchange])
+@pytest.mark.parametrize("kind", [Interface, Exchange, memoryview])
 def test_arrays_of_other_libraries(kind):
     x, y = X.copy(), np.zeros(3, "f4")
     graph = models.twice()

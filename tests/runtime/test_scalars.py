@@ -108,6 +108,16 @@ def test_dtypes(dtype):
         assert s.shape == ()
 
 
+def test_bfloat16_holds_large_ints():
+    graph = fg.Graph("large")
+    graph.output(fg.ops.broadcast_to(graph.scalar("s", "bfloat16", 2**70), (1,)), "y")
+    model = compiled(graph)
+    assert model.run({})[0].astype("f8").tolist() == [2.0**70]
+    assert model.run({}, s=-(2**80))[0].astype("f8").tolist() == [-(2.0**80)]
+    with pytest.raises(fg.InputError, match="'s' is bfloat16 and takes a float"):
+        model.run({}, s=2**80 + 1)
+
+
 @pytest.mark.parametrize("release_gil", [True, False])
 def test_threads_never_see_each_others_scalars(release_gil, device):
     model = compiled(models.with_scalars(), release_gil=release_gil)

@@ -47,11 +47,13 @@ def scalar_array(number: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any
         raise GraphError(f"{what} {number!r} does not go into {dtype.name} without loss")
     try:
         with np.errstate(over="ignore"):
-            array = (
-                np.asarray(number).astype(dtype)
-                if isinstance(number, np.generic)
-                else (np.array(number, dtype=dtype))
-            )
+            if isinstance(number, np.generic):
+                array = np.asarray(number).astype(dtype)
+            elif isinstance(number, int) and is_float(dtype):
+                # The types of ml_dtypes take no ints of many bits.
+                array = np.array(int.__float__(number), dtype=dtype)
+            else:
+                array = np.array(number, dtype=dtype)
     except OverflowError:
         info = np.iinfo(dtype) if is_integer(dtype) else None
         limit = f": allowed are {info.min} to {info.max}" if info else ""

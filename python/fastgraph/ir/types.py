@@ -34,6 +34,7 @@ __all__ = [
     "INTEGERS",
     "MAX_BYTES",
     "MAX_RANK",
+    "MAX_TABLE_BYTES",
     "NUMBERS",
     "SIGNED",
     "SUPPORTED",
@@ -47,6 +48,7 @@ __all__ = [
     "check_axis",
     "check_dtype",
     "check_shape",
+    "check_table",
     "computed_in",
     "dtypes_of",
     "is_float",
@@ -101,6 +103,8 @@ _SUPPORTED = frozenset(SUPPORTED)
 MAX_RANK = 64
 MAX_BYTES = 2**47
 """No value may be larger: what one process can address."""
+MAX_TABLE_BYTES = 2**31
+"""No constant may be larger that nobody has given: what an operator or an import makes of sizes."""
 
 
 def is_half(dtype: DType) -> bool:
@@ -212,6 +216,16 @@ def check_size(shape: Shape, dtype: DType, what: str) -> None:
         raise GraphError(
             f"{what}: shape {shape} of {dtype.name} is larger than the limit of "
             f"{MAX_BYTES} bytes; use smaller dimensions"
+        )
+
+
+def check_table(shape: Shape, dtype: DType, what: str) -> None:
+    """Raise GraphError naming `what` where it would make a constant beyond the limit."""
+    # Zeros count as ones, as in `check_size`.
+    nbytes = prod(dim or 1 for dim in shape) * dtype.itemsize
+    if nbytes > MAX_TABLE_BYTES:
+        raise GraphError(
+            f"{what}: a constant of {nbytes} bytes would be made; the limit is {MAX_TABLE_BYTES}"
         )
 
 

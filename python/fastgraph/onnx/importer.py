@@ -15,7 +15,7 @@ from fastgraph.errors import CompileError, GraphError
 from fastgraph.ir import ops, reference
 from fastgraph.ir.collector import paused
 from fastgraph.ir.graph import Graph, Value, calling_site
-from fastgraph.ir.types import is_supported
+from fastgraph.ir.types import check_table, is_supported
 from fastgraph.onnx import (
     ops_attention,
     ops_control,
@@ -45,7 +45,6 @@ from fastgraph.onnx.registry import (
     OnnxNode,
     Rule,
     Untranslated,
-    check_affordable,
     find_rule,
 )
 from fastgraph.onnx.structure import (
@@ -445,7 +444,7 @@ class _Translator:
         results = self._apply(rule, node, scratch, lifted)
         for step in scratch.nodes:
             for value in step.outputs:
-                check_affordable(value.shape, value.dtype)
+                check_table(value.shape, value.dtype, step.op)
         for index, result in enumerate(results):
             if isinstance(result, Value):
                 scratch.output(result, str(index))

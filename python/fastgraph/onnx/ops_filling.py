@@ -8,9 +8,8 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.ir.types import is_float
-from fastgraph.onnx.proto import element_type_name
-from fastgraph.onnx.registry import NodeError, OnnxNode, check_affordable, normal_axis, onnx_op
+from fastgraph.ir.types import FLOAT64, check_table, is_float
+from fastgraph.onnx.registry import NodeError, OnnxNode, Operand, normal_axis, onnx_op
 
 Array = np.ndarray[Any, Any]
 
@@ -80,15 +79,17 @@ def trilu(node: OnnxNode, x: Value, k: Array | None = None) -> Value:
 
 
 @onnx_op("EyeLike", since=9, raw=True, shape_only=True)
-def eye_like(node: OnnxNode, x: Value | Array) -> Array:
+def eye_like(node: OnnxNode, x: Operand) -> Operand:
     """Ones on a diagonal, in the shape of the input."""
     if len(x.shape) != 2:
         raise NodeError(f"takes a matrix, found shape {x.shape}")
-    dtype = np.dtype(element_type_name(node.get_int("dtype")) if node.has("dtype") else x.dtype)
-    check_affordable(x.shape, dtype)
+    check_table(x.shape, FLOAT64, "eye_like")
     rows, columns = x.shape
-    ones: Array = np.eye(rows, columns, node.get_int("k", 0)).astype(dtype)
-    return ones
+    # Beyond the corners all diagonals are alike, and their numbers stay small.
+    ones: Array = np.eye(rows, columns, min(max(node.get_int("k", 0), -rows), columns))
+    if node.has("dtype"):
+        return node.convert(ones, node.get_int("dtype"))
+    return ones.astype(x.dtype)
 
 
 @onnx_op("InstanceNormalization")

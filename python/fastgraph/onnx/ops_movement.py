@@ -9,8 +9,8 @@ import numpy as np
 
 from fastgraph.ir import ops
 from fastgraph.ir.graph import Value
-from fastgraph.ir.types import NUMBERS, is_integer
-from fastgraph.onnx.registry import NodeError, OnnxNode, check_affordable, normal_axis, onnx_op
+from fastgraph.ir.types import NUMBERS, check_table, is_integer
+from fastgraph.onnx.registry import NodeError, OnnxNode, normal_axis, onnx_op
 
 Array = np.ndarray[Any, Any]
 
@@ -287,7 +287,7 @@ def constant_of_shape(node: OnnxNode, shape: Array) -> Array:
     sizes = _integers(shape, "shape")
     if value.size != 1 or min(sizes, default=0) < 0:
         raise NodeError(f"needs one value and sizes of 0 or more, found {value.size} and {sizes}")
-    check_affordable(sizes, value.dtype)
+    check_table(sizes, value.dtype, "constant_of_shape")
     return np.full(sizes, value.reshape(-1)[0])
 
 
@@ -302,6 +302,6 @@ def range_of(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     if step == 0 or not np.isfinite([first, last, step]).all():
         raise NodeError(f"start {first}, limit {last} and delta {step} make no sequence")
     count = max(ceil((last - first) / step), 0)
-    check_affordable((count,), start.dtype)
+    check_table((count,), start.dtype, "range")
     sequence: Array = (first + np.arange(count) * step).astype(start.dtype)
     return sequence

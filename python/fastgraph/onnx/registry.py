@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ __all__ = [
     "Operand",
     "Rule",
     "Untranslated",
-    "check_affordable",
     "find_rule",
     "known_operators",
     "normal_axis",
@@ -38,8 +36,6 @@ DTYPE_ADVICE = (
     f"graphs compute in {', '.join(SUPPORTED_NAMES)}: export the model in one of these, such as "
     "float32"
 )
-
-MAX_CONSTANT_BYTES = 1 << 31
 
 Operand = Value | np.ndarray[Any, Any]
 Result = Operand | tuple[Operand | None, ...]
@@ -172,14 +168,6 @@ def normal_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise NodeError(f"axis {axis} is outside a tensor of {rank} dimensions")
     return axis % rank
-
-
-def check_affordable(shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Raise NodeError where a constant made at import would be larger than the limit."""
-    # Zeros count as ones, as in NumPy: strides of an empty array must fit as well.
-    nbytes = prod(size or 1 for size in shape) * dtype.itemsize
-    if nbytes > MAX_CONSTANT_BYTES:
-        raise NodeError(f"makes a constant of {nbytes} bytes; the limit is {MAX_CONSTANT_BYTES}")
 
 
 Translation = Callable[..., Result]

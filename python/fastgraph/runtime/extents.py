@@ -207,7 +207,7 @@ class Extended(Stateful):
             pass
 
     def _try_extent(self, extent: tuple[int, int] | None, dim: str | None) -> bool:
-        """Set an extent beside those that there are; False where these are not the same any more."""
+        """Set an extent beside those that there are; False where these have changed meanwhile."""
         extents, before = self._extents, self._extents.active
         # What was set before, of the one dimension that is, is worked out already.
         if type(extent) is tuple and [type(one) for one in extent] == _TWO_INTS:

@@ -15,7 +15,7 @@ from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.indexing import bounds_of, concat, sliced, take
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import broadcast_to, expand_dims, reshape
-from fastgraph.ir.types import BOOL, check_axis, check_shape, result_dtype
+from fastgraph.ir.types import BOOL, INT64, check_axis, check_shape, check_table, result_dtype
 
 __all__ = ["pad", "split", "stack", "tile"]
 
@@ -270,6 +270,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
             raise GraphError(
                 f"pad: axis {axis} of {value.shape} has no elements for mode {mode!r}; use constant"
             )
+        check_table((before + dim + after,), INT64, "pad")
         value = picked(value, axis, REPEATS[mode](dim, np.arange(-before, dim + after)))
     return value
 

@@ -14,7 +14,7 @@ from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.indexing import sliced
 from fastgraph.ir.ops.movement import ALL
 from fastgraph.ir.ops.shaping import expand_dims
-from fastgraph.ir.types import BOOL, INT64, check_axis, check_dtype, is_integer
+from fastgraph.ir.types import BOOL, INT64, check_axis, check_dtype, check_table, is_integer
 
 __all__ = ["one_hot", "tril", "triu"]
 
@@ -27,6 +27,7 @@ def triangle(op: str, x: Any, k: Any, lower: bool) -> Value:
     (diagonal,) = integers(op, "k", k)
     graph = value.node.graph
     rows, columns = value.shape[-2:]
+    check_table((max(rows, columns),), INT64, op)
     # Beyond the corners all diagonals are alike, and their numbers stay small.
     diagonal = min(max(diagonal, -int(rows) - 1), int(columns) + 1)
     # Cut to what they are of now: an axis may have fewer elements in some runs.
@@ -138,6 +139,7 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: Any = "int64") -> V
         raise GraphError(f"one_hot: num_classes must be 1 or more, found {count}")
     wanted = check_dtype(dtype, "one_hot")
     axis = check_axis(axis, value.ndim + 1, "one_hot")
+    check_table((count,), INT64, "one_hot")
     shape = [1] * (value.ndim + 1)
     shape[axis] = count
     classes = value.node.graph.constant(np.arange(count).reshape(shape))

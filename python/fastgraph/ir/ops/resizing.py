@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,18 @@ from fastgraph.ir.ops.entry import public
 from fastgraph.ir.ops.indexing import take
 from fastgraph.ir.ops.matmul import matmul
 from fastgraph.ir.ops.shaping import transpose
-from fastgraph.ir.types import Shape, check_axis, is_float
+from fastgraph.ir.types import FLOAT64, Shape, check_axis, check_table, is_float
 
 __all__ = ["resize"]
 
 Weights = np.ndarray[Any, np.dtype[Any]]
+Places = np.ndarray[Any, np.dtype[np.int64]]
 
 MODES = ("nearest", "linear", "cubic")
 TAKEN = 4
 """With more neighbours than this an axis is a product with a matrix."""
+MAX_MATRIX = 1 << 22
+"""Unless that has more elements, most of which are 0."""
 
 # By mode: where element x of `after` elements lies among `before` ones, `scale` times as many.
 Place = Callable[[Weights, float, int, int, tuple[float, float]], Weights]
@@ -109,50 +113,68 @@ def cubic(x: Weights, a: float) -> Weights:
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-def matrix(
-    before: int, place: Weights, scale: float, mode: str, options: dict[str, Any]
-) -> Weights:
-    """Return what each element of an axis (a row) takes of each one before (a column)."""
+@dataclass(frozen=True)
+class Taps:
+    """What each element of an axis (a row) takes: elements from before, and how much of each.
+
+    One may be named several times.
+    """
+
+    places: Places
+    shares: Weights
+
+
+def taps_of(before: int, place: Weights, scale: float, mode: str, options: dict[str, Any]) -> Taps:
+    """Return what elements take of `before` ones, among which they lie at `place`."""
     # The left neighbour is never the place itself, so its distance is in (0, 1].
     left = np.ceil(place) - 1
     ratio = place - left
     if mode == "nearest":
         taps = (left + NEAREST[options["nearest_mode"]](ratio))[:, None]
-        weights = np.ones(taps.shape)
+        shares = np.ones(taps.shape)
     else:
         shrunk = min(scale, 1.0) if options["antialias"] else 1.0
         reach = 1 if mode == "linear" else 2
         first = int(np.floor(-reach / shrunk) + 1)
         steps = np.arange(first, reach + 1 - first - (reach - 1))
+        check_table((len(place), len(steps)), FLOAT64, "resize")
         taps = left[:, None] + steps
         kind = linear if mode == "linear" else cubic
-        weights = kind((steps - ratio[:, None]) * shrunk, options["cubic_coeff_a"])
+        shares = kind((steps - ratio[:, None]) * shrunk, options["cubic_coeff_a"])
         if options["antialias"]:
-            weights /= weights.sum(axis=1, keepdims=True)
+            shares /= shares.sum(axis=1, keepdims=True)
         if options["exclude_outside"]:
-            weights = np.where((taps >= 0) & (taps < before), weights, 0.0)
-            weights /= weights.sum(axis=1, keepdims=True)
-    found: Weights = np.zeros((len(place), before))
-    rows = np.broadcast_to(np.arange(len(place))[:, None], taps.shape)
-    np.add.at(found, (rows, np.clip(taps, 0, before - 1).astype(np.int64)), weights)
-    return found
+            shares = np.where((taps >= 0) & (taps < before), shares, 0.0)
+            shares /= shares.sum(axis=1, keepdims=True)
+    count = int((shares != 0).sum(axis=1).max(initial=0))
+    order = np.argsort(shares == 0, axis=1, kind="stable")[:, : max(count, 1)]
+    # Beyond the ends there is more of the last elements.
+    places = np.clip(np.take_along_axis(taps, order, 1), 0, before - 1).astype(np.int64)
+    shares = np.take_along_axis(shares, order, 1)
+    # A row of fewer elements takes the first in halves, for 0 times another may be nan.
+    for k in range(1, places.shape[1]):
+        fewer = shares[:, k] == 0
+        shares[fewer, 0] /= 2
+        places[fewer, k], shares[fewer, k] = places[fewer, 0], shares[fewer, 0]
+    return Taps(places, shares)
 
 
-def along(x: Value, axis: int, weights: Weights) -> Value:
-    """Return `x` with the elements of an axis mixed by a matrix, a row for each new one."""
-    count = int((weights != 0).sum(axis=1).max(initial=0))
-    order = np.argsort(weights == 0, axis=1, kind="stable")[:, : max(count, 1)]
-    if count <= 1 and (weights.max(axis=1) == 1).all():
-        return take(x, order[:, 0], axis=axis)
-    if count > TAKEN:
+def along(x: Value, axis: int, taps: Taps) -> Value:
+    """Return `x` with the elements of an axis mixed."""
+    places, shares = taps.places, taps.shares
+    before, (after, count) = x.shape[axis], places.shape
+    if count == 1 and (shares == 1).all():
+        return take(x, places[:, 0], axis=axis)
+    if count > TAKEN and before * after <= MAX_MATRIX:
+        mixer = np.zeros((before, after))
+        np.add.at(mixer, (places, np.arange(after)[:, None]), shares)
         axes = (*(i for i in range(x.ndim) if i != axis), axis)
-        mixed = matmul(transpose(x, axes), np.ascontiguousarray(weights.T).astype(x.dtype))
+        mixed = matmul(transpose(x, axes), mixer.astype(x.dtype))
         return transpose(mixed, tuple(axes.index(i) for i in range(x.ndim)))
     total = None
     shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
-    for tap in order.T:
-        share = weights[np.arange(len(weights)), tap].astype(x.dtype).reshape(shape)
-        part = multiply(take(x, tap, axis=axis), share)
+    for tap, share in zip(places.T, shares.T, strict=True):
+        part = multiply(take(x, tap, axis=axis), share.astype(x.dtype).reshape(shape))
         total = part if total is None else add(total, part)
     assert total is not None
     return total
@@ -282,8 +304,9 @@ def resize(
             before, part = value.shape[axis], (bounds[i], bounds[i + len(axes)])
             if size == before and scale == 1 and not crops:
                 continue
+            check_table((size,), FLOAT64, "resize")
             place = PLACES[named](np.arange(size, dtype="f8"), scale, before, size, part)
-            x = along(x, axis, matrix(before, place, scale, mode, options))
+            x = along(x, axis, taps_of(before, place, scale, mode, options))
             if crops:
                 outside = (place < 0) | (place > before - 1)
                 shape = tuple(-1 if i == axis else 1 for i in range(x.ndim))
