@@ -10,7 +10,8 @@ import pytest
 
 import fastgraph as fg
 from fastgraph import ops
-from tests.runtime.extents import UNTOUCHED, Pair, active, graph_of
+from tests.device.test_interrupted import interrupts
+from tests.runtime.extents import UNTOUCHED, Pair, active, graph_of, random
 from tests.runtime.models import compiled
 
 f4 = np.float32
@@ -529,6 +530,37 @@ def test_extents_set_meanwhile_stay(extent):
     wanted = {"b": (2, 5), **({} if extent is None else {"a": extent})}
     assert model.active_extents == wanted
     assert model.run({"x": np.zeros((4, 5), "f4")})[0].shape == (1 if extent else 4, 2)
+
+
+@pytest.mark.parametrize("before", [None, 2])
+@pytest.mark.parametrize("after", [None, 3])
+@pytest.mark.parametrize("fed", [False, True])
+def test_an_interrupt_leaves_the_extent_before_or_after(before, after, fed):
+    graph = fg.Graph("interrupted")
+    x, kept = graph.input("x", (fg.dim("n", 4), 3)), graph.input("kept", (3,))
+    graph.output(ops.softmax(x, axis=0), "y")
+    graph.output(kept + ops.sum(x, axis=0), "sum")
+    model = compiled(graph)
+    if fed:
+        model.bind_handle("kept", np.zeros(3, "f4"))
+        model.set_gpu_handle_feed("kept", "sum")
+    x, rest = random((4, 3), "f4", 1), {} if fed else {"kept": np.zeros(3, "f4")}
+
+    def pair(n):
+        return n and (n, 4)
+
+    wanted = {}
+    for n in (before, after):
+        model.set_active_extent(pair(n), dim="n")
+        wanted[n] = model.run({"x": x, **rest})[0].tobytes()
+    model.set_active_extent(pair(before), dim="n")
+    files = "runtime/extents.py", "runtime/host.py", "runtime/cuda_extents.py"
+    for _ in interrupts(lambda: model.set_active_extent(pair(after), dim="n"), *files):
+        found, _ = model.active_extents.get("n", (None, 4))
+        assert found in (before, after)
+        assert model.run({"x": x, **rest})[0].tobytes() == wanted[found]
+        model.set_active_extent(pair(before), dim="n")
+    assert model.run({"x": x, **rest})[0].tobytes() == wanted[after]
 
 
 def test_numbers_that_are_no_dimension():

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastgraph._core.sizes import ActiveSize, SizeTable, activated, dims_of
 from fastgraph._core.staging import Active
-from fastgraph.errors import InputError, UnsupportedError
+from fastgraph.errors import FastGraphError, InputError, UnsupportedError
 from fastgraph.ir.dims import LEADING, Dim, follows
 from fastgraph.ir.graph import Graph, Value
 from fastgraph.lower.program import Program
@@ -99,7 +99,7 @@ class Extent:
 
     made: tuple[Extension, Narrow]
     actual: tuple[int, ...]
-    wanted: dict[Dim, int]
+    wanted: Mapping[Dim, int]
     outs: tuple[_Port | None, ...]
     parts: Active
     runs: list[Any]
@@ -111,26 +111,35 @@ class Extents:
 
     Attributes
     ----------
-    active : dict of Dim to int
-        What is set; never changed, but replaced by another dict with the lock held.
+    now : Extent or None
+        What is set; with the lock replaced by another one, and never changed.
     own : object
         On the cpu the executable for runs without extents.
     made : dict
         By the dimensions that are followed: extension, and what runs.
-    outs : tuple of (shape, slices) or None
-        What runs write of each output, where an extent is set and that is not all.
     worked_out : dict
         By what `set_active_extent` was given, of calls that set one dimension alone.
-    running : Narrow or None
-        What runs now; None where that is the model's own program.
     """
 
-    active: dict[Dim, int] = field(default_factory=dict)
+    now: Extent | None = None
     own: Any = None
     made: dict[_Dims, tuple[Extension, Narrow]] = field(default_factory=dict)
-    outs: tuple[_Port | None, ...] = ()
     worked_out: dict[Any, Extent] = field(default_factory=dict)
-    running: Narrow | None = None
+
+    @property
+    def active(self) -> Mapping[Dim, int]:
+        """Mapping of Dim to int: what is set."""
+        return {} if self.now is None else self.now.wanted
+
+    @property
+    def running(self) -> Narrow | None:
+        """Narrow or None: what runs now; None where that is the model's own program."""
+        return None if self.now is None else self.now.made[1]
+
+    @property
+    def outs(self) -> tuple[_Port | None, ...]:
+        """Tuple of (shape, slices) or None: what runs write of each output, where not all."""
+        return () if self.now is None else self.now.outs
 
     @property
     def dims(self) -> _Dims:
@@ -208,13 +217,14 @@ class Extended(Stateful):
 
     def _try_extent(self, extent: tuple[int, int] | None, dim: str | None) -> bool:
         """Set an extent beside those that there are; False where these have changed meanwhile."""
-        extents, before = self._extents, self._extents.active
+        extents, before = self._extents, self._extents.now
+        active = {} if before is None else before.wanted
         # What was set before, of the one dimension that is, is worked out already.
         if type(extent) is tuple and [type(one) for one in extent] == _TWO_INTS:
             found = extents.worked_out.get((extent, dim))
-            if found is not None and found.wanted.keys() == before.keys():
-                return self._locked(lambda: self._enter(found, before))
-        wanted = dict(before)
+            if found is not None and found.wanted.keys() == active.keys():
+                return self._locked(lambda: self._change(found, before))
+        wanted = dict(active)
         if extent is None:
             for one in self._dims_named(dim) if dim is not None else list(wanted):
                 wanted.pop(one, None)
@@ -222,11 +232,9 @@ class Extended(Stateful):
             actual, upper = pair_of(extent)
             for one in self._dims_meant(dim, upper):
                 wanted[one] = actual
-        if not wanted:
-            return self._locked(lambda: self._leave_extents(before))
-        state = self._work_out(wanted)
-        done = self._locked(lambda: self._enter(state, before))
-        if done and extent is not None and len(wanted) == 1:
+        state = self._work_out(wanted) if wanted else None
+        done = self._locked(lambda: self._change(state, before))
+        if done and state is not None and extent is not None and len(wanted) == 1:
             if len(extents.worked_out) >= MOST_WORKED_OUT:
                 extents.worked_out.clear()
             extents.worked_out[(actual, upper), dim] = state
@@ -255,13 +263,13 @@ class Extended(Stateful):
         return self._program if running is None else running.program
 
     def _extend_as(self, other: Extended) -> None:
-        """Take over the extents of another model of the same compilation."""
+        """Take over the extents of another model of the same compilation; this one has none."""
         wanted = other._extents.active
         if wanted:
             state = self._work_out(wanted)
-            self._locked(lambda: self._enter(state, self._extents.active))
+            self._locked(lambda: self._change(state, None))
 
-    def _work_out(self, wanted: dict[Dim, int]) -> Extent:
+    def _work_out(self, wanted: Mapping[Dim, int]) -> Extent:
         """Return what runs are with these extents, or raise."""
         extents = self._extents
         dims = tuple(sorted(wanted))
@@ -288,22 +296,42 @@ class Extended(Stateful):
             extension = compilation.extensions.setdefault(dims, extension)
         return extension, extension.way.start(compilation.title)
 
-    def _enter(self, state: Extent, before: dict[Dim, int]) -> bool:
-        """With the lock held: take over extents if those before are still these."""
-        extents = self._extents
-        if extents.active is not before:
+    def _change(self, state: Extent | None, before: Extent | None) -> bool:
+        """With the lock held: let this be set, if what was set before still is."""
+        if self._extents.now is not before:
             return False
-        extension, narrow = state.made
-        feeds = bool(self._state.rules)
-        if feeds:
-            self._check_feeds(narrow, state.outs)
-        other = narrow.enter(self, state.actual)
-        extents.made[extension.dims] = state.made
-        extents.active = state.wanted
-        extents.running = narrow
-        extents.outs = state.outs
-        self._set_active(state.parts, state.runs, feeds or other)
+        if state is before:
+            return True
+        if state is not None and self._state.rules:
+            self._check_feeds(state.made[1], state.outs)
+        try:
+            self._become(state, before)
+        except FastGraphError:
+            raise  # and everything is as it was
+        except BaseException:
+            # An interrupt, wherever it has come.
+            self._become(before, state, anew=True)
+            raise
         return True
+
+    def _become(self, state: Extent | None, before: Extent | None, anew: bool = False) -> None:
+        """Let runs be those of `state`; they are those of `before`, or on the way from there.
+
+        Handles and feeds are told to the runner anew where that is needed, or asked for.
+        """
+        extents = self._extents
+        anew = anew or bool(self._state.rules)
+        if state is not None:
+            extension, narrow = state.made
+            anew = narrow.enter(self, state.actual) or anew
+            extents.made[extension.dims] = state.made
+            extents.now = state
+            self._set_active(state.parts, state.runs, anew)
+        elif before is not None:
+            narrow = before.made[1]
+            narrow.leave(self)
+            extents.now = None
+            self._set_active(None, [], narrow.resides or anew)
 
     def _check_feeds(self, narrow: Narrow, outs: Sequence[_Port | None]) -> None:
         """Raise UnsupportedError for a feed that would not be what it is now."""
@@ -353,21 +381,6 @@ class Extended(Stateful):
         outs = self._extents.outs
         port = outs[j] if outs else None
         return super()._written_shape(j) if port is None else port[0]
-
-    def _leave_extents(self, before: dict[Dim, int]) -> bool:
-        """With the lock held: let all extents go if they are still these."""
-        extents = self._extents
-        if extents.active is not before:
-            return False
-        if extents.running is None:
-            return True
-        other = extents.running.resides
-        extents.running.leave(self)
-        extents.active = {}
-        extents.running = None
-        extents.outs = ()
-        self._set_active(None, [], other or bool(self._state.rules))
-        return True
 
     def _extent_places(self, made: Mapping[int, Block]) -> list[tuple[int, Block]]:
         """Where new blocks, by slot, belong that the program for extents alone reads."""

@@ -280,20 +280,20 @@ class HostNarrow(Narrow):
 
     def enter(self, model: Extended, actual: tuple[int, ...]) -> bool:
         """Set the words; let the runner run the executable."""
-        running = model._extents.running
-        if running is self:
+        if model._extents.own is None:
+            model._extents.own = model.executable
+        if model.executable is self._executable:
             self._host.set_extents(actual)
             return False
-        places, own = self.places(model, self._program), model.executable
+        places = self.places(model, self._program)
         self._host.set_extents(actual)
         model._switch(self._executable, places)
-        if running is None:
-            model._extents.own = own
         return False
 
     def leave(self, model: Extended) -> None:
         """Let the runner run its own executable."""
-        model._switch(model._extents.own, [])
+        if model._extents.own is not None:
+            model._switch(model._extents.own, [])
 
 
 def _words(block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
