@@ -162,6 +162,16 @@ cdef class Handle:
             A stream on cpu.
         GraphError
             The handle is closed, or the graph is a compiled model's and runs through it.
+
+        Examples
+        --------
+        >>> import fastgraph as fg, numpy as np
+        >>> ctx = fg.DeviceContext("cpu")
+        >>> y = ctx.create_buffer(2)
+        >>> graph = fg.DeviceGraph.create(ctx, lambda b, x: b.add_copy(y, x), np.zeros(2, "f4"))
+        >>> graph.replay(np.array([3, 4], "f4"))
+        >>> y.numpy()
+        array([3., 4.], dtype=float32)
         """
         if live or stream is not None or not replay_given(self.cell, scalars):
             self._replay(live, stream, scalars)

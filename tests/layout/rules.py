@@ -40,7 +40,7 @@ CORE_ORDER = tuple(chain.from_iterable(ROOMS))
 # A sub-package imports only names to its left. `fastgraph` itself gathers all up to interop.
 ARROWS = (
     *("errors", "_core", "device", "ir", "passes", "lower", "runtime"),
-    *("onnx", "view", "interop", "cli", "testing"),
+    *("onnx", "interop", "cli", "testing"),
 )
 USES_FACADE = frozenset({"cli", "testing"})
 

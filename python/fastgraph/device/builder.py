@@ -206,7 +206,7 @@ class DeviceGraphBuilder(Gatherer):
         Raises
         ------
         InputError
-            `value` is no exact element of the dtype.
+            The dtype has no such element: floats are rounded to it, ints must be exact.
         GraphError, ScopeError
             As `add_function`.
 
@@ -600,7 +600,7 @@ class DeviceGraphBuilder(Gatherer):
         Raises
         ------
         InputError
-            `default` is no exact element of `dtype`.
+            `dtype` has no element `default`: floats are rounded to it, ints must be exact.
         GraphError
             A bad name or `where`.
         ScopeError

@@ -366,7 +366,8 @@ class DeviceContext:
         Raises
         ------
         InputError
-            `value` is no exact element of the dtype. Nothing was set.
+            The dtype has no such element: floats are rounded to it, ints must be exact. Nothing
+            was set.
 
         Examples
         --------
