@@ -76,7 +76,7 @@ struct Launch {
   size_t shared_bytes;
   unsigned cluster;  // neighbouring blocks that run at once, along x
   uint64_t seed;     // 0: in order
-  int must_wait;  // every thread has to call fg_wait
+  int must_wait;     // every thread has to call fg_wait
   const Hidden *hidden;
   size_t n_hidden;
   unsigned char *statics;  // the kernel's static shared memory: garbage at the start of each block

@@ -96,3 +96,17 @@ def test_joined_products_share_one_norm():
     g.output(ops.softmax(parts[0]) + ops.exp(parts[1]) * parts[2], "y")
     assert run_ops(g).count("row_product") == 1
     assert "rms_norm" not in run_ops(g)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "wanted"),
+    [
+        (1024, "float32", "row_product"),
+        (2048, "float32", "fused_matmul"),
+        (4096, "bfloat16", "row_product"),
+    ],
+)
+def test_large_weights_of_float32_are_read_by_the_kernel_of_few_rows(width, dtype, wanted):
+    g = fg.Graph()
+    g.output(g.input("x", (1, width), dtype) @ g.param("w", (width, width), dtype), "y")
+    assert run_ops(g) == [wanted]
