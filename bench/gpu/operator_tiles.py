@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.gpu.operator_cases import Attention, Product
+from fastgraph.passes.rows import MOST_FLOAT_BYTES
 
 __all__ = ["Way", "ways"]
 
@@ -63,7 +64,8 @@ def ways(case: Product | Attention) -> list[Way]:
             instead = {"WARP_GROUPS": {case.length: (tile,)}}
             found.append(Way(f"warp groups {tuple(tile)[:-1]}", attention, instead))
         return found
-    if case.m == 1:
+    small = case.dtype != "float32" or 4 * case.k * case.n <= MOST_FLOAT_BYTES
+    if case.m == 1 and small:
         return _of_one_row()
     if case.m <= matmul.MAX_ROWS:
         return _of_few_rows(case, matmul)
