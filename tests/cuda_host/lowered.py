@@ -65,6 +65,15 @@ class Case:
     items: list[tuple[Node, list[CudaCall | Alias]]] = field(init=False)
     roots: Roots = field(init=False)
 
+    @staticmethod
+    def of(name: str, graph: Graph, target: Target) -> Case:
+        """A case of a graph, whose inputs and parameters begin with the same numbers."""
+        arrays = tuple(
+            np.random.default_rng(1).normal(size=v.shape).astype(v.dtype)
+            for v in (*graph.inputs, *graph.params)
+        )
+        return Case(name, graph, arrays, target)
+
     def __post_init__(self) -> None:
         if isinstance(self.build, Graph):
             graph = self.build

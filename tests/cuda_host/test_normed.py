@@ -50,18 +50,7 @@ GRAPHS = {
     "whole": layer(F16, 24, 32, 96, activation="relu"),
     "whole, seen": layer(F32, 24, 16, 33, residual=True, seen=True),
 }
-CASES = {
-    name: Case(
-        name,
-        graph,
-        tuple(
-            np.random.default_rng(1).normal(size=v.shape).astype(v.dtype)
-            for v in (*graph.inputs, *graph.params)
-        ),
-        H200,
-    )
-    for name, graph in GRAPHS.items()
-}
+CASES = {name: Case.of(name, graph, H200) for name, graph in GRAPHS.items()}
 
 
 @pytest.fixture(scope="module")

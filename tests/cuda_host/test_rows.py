@@ -58,15 +58,7 @@ GRAPHS = {
     "odd address": row(F16, 64, 12, offset=3),
 }
 CASES = {
-    f"{name}, {target.multiprocessors}": Case(
-        name,
-        graph,
-        tuple(
-            np.random.default_rng(1).normal(size=v.shape).astype(v.dtype)
-            for v in (*graph.inputs, *graph.params)
-        ),
-        target,
-    )
+    f"{name}, {target.multiprocessors}": Case.of(name, graph, target)
     for name, graph in GRAPHS.items()
     for target in (SMALL, H200)
 }

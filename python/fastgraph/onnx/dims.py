@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ValueInfoProto
 
-__all__ = ["Dim", "bind_shapes", "declared_dims", "dims_text"]
+__all__ = ["Dim", "bind_shapes", "check_rank", "declared_dims", "dims_text"]
 
 Dim = int | str | None  # a size, a symbol, or nothing at all
 
@@ -101,6 +101,15 @@ def dims_text(wanted: Sequence[Dim]) -> str:
     return f"({shown},)" if len(wanted) == 1 else f"({shown})"
 
 
+def check_rank(what: str, wanted: Sequence[Dim] | None, sizes: Sequence[int]) -> None:
+    """Raise InputError where `what`, a name and its verb, has another number of dimensions."""
+    if wanted is not None and len(wanted) != len(sizes):
+        raise InputError(
+            f"{what} {sizes}, but the model declares {dims_text(wanted)}: "
+            f"{len(wanted)} dimensions, not {len(sizes)}"
+        )
+
+
 def _size(value: object, what: str) -> int:
     if isinstance(value, Size):
         return value
@@ -144,12 +153,7 @@ def _checked_shapes(
         if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
             raise InputError(f"shapes[{name!r}] is a sequence of sizes, not {shape!r}")
         sizes = tuple(_size(s, f"shapes[{name!r}][{i}]") for i, s in enumerate(shape))
-        wanted = declared[name]
-        if wanted is not None and len(wanted) != len(sizes):
-            raise InputError(
-                f"shapes[{name!r}] is {sizes}, but the model declares {dims_text(wanted)}: "
-                f"{len(wanted)} dimensions, not {len(sizes)}"
-            )
+        check_rank(f"shapes[{name!r}] is", declared[name], sizes)
         checked[name] = sizes
     return checked
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastgraph._core.checks import as_array, element
 from fastgraph.errors import InputError
-from fastgraph.onnx.dims import declared_dims, dims_text
+from fastgraph.onnx.dims import check_rank, declared_dims
 from fastgraph.onnx.proto import element_type_name
 from fastgraph.onnx.registry import SUPPORTED_NAMES
 
@@ -58,10 +58,5 @@ def _array(
             f"{what} has dtype {array.dtype}, not {dtype}; nothing is cast: use "
             f"array.astype({dtype.name!r})"
         )
-    wanted = declared_dims(info)
-    if wanted is not None and len(wanted) != array.ndim:
-        raise InputError(
-            f"{what} has shape {array.shape}, but the model declares {dims_text(wanted)}: "
-            f"{len(wanted)} dimensions, not {array.ndim}"
-        )
+    check_rank(f"{what} has shape", declared_dims(info), array.shape)
     return np.array(array)

@@ -39,11 +39,11 @@ def run(graph: Graph) -> Graph:
         norm, (product,) = found[node], node.outputs
         attrs = {**node.attrs, "norm": norm.op, "eps": norm.attrs["eps"]}
         attrs["sum"] = product in visible or len(readers[product]) > 1
-        inputs = [*node.inputs]
+        number = len(node.inputs)
         for name, there in (("scale", norm.attrs["weight"]), ("shift", norm.attrs["bias"])):
-            attrs[name] = len(inputs) if there else None
-            if there:
-                inputs.append(norm.inputs[1 + len(inputs) - len(node.inputs)])
+            attrs[name] = number if there else None
+            number += bool(there)
+        inputs = (*node.inputs, *norm.inputs[1:])
         outputs = rewriter.emit(
             norm, "normed_matmul", [rewriter[value] for value in inputs], attrs
         ).node.outputs

@@ -6,13 +6,6 @@
 // warps, then by the blocks of a cluster, always in order; with SPLITS clusters for the same rows
 // they go to `partial`.
 
-// A row in shared memory is 16 bytes longer than it has to be: pieces of eight successive rows lie in
-// different banks.
-template <int ELEMENTS>
-struct Line {
-  static constexpr int BYTES = ELEMENTS * 2 + 16;
-};
-
 // Sums of a warp's rows: their exponents, their weights, and V sums of each.
 template <int ROWS, int V>
 struct Sums {
@@ -62,10 +55,7 @@ FG_DEVICE void copy_rows(unsigned char *to, const T *from, i64 step, int rows, i
     const bool inside = row < rows && element < elements;
     const T *source = inside ? from + row * step + element : from;
     unsigned char *place = to + row * Line<ELEMENTS>::BYTES + element * 2;
-    if constexpr (BYTES >= 4)
-      cp_async<BYTES>(place, source, inside ? BYTES : 0);
-    else
-      *(T *)place = inside ? *source : T{0};
+    copy_piece<BYTES>(place, source, inside);
   }
 }
 

@@ -4,13 +4,6 @@
 // D, V: elements of a head of k and of v, rounded up to 16; beyond the true ones there are zeros.
 // TILES: a warp has so many times 16 rows. KEYS: keys of a tile. BYTES: what is copied at once.
 
-// Rows in shared memory are one piece of 16 bytes longer than they have to be: an odd number, so that
-// a piece of eight successive rows lies in different banks.
-template <int ELEMENTS>
-struct Row {
-  static constexpr int BYTES = ELEMENTS * 2 + 16;
-};
-
 // Begins to copy `rows` rows, of ROWS, `step` elements apart; zeros beyond them and `elements`.
 template <int THREADS, int ROWS, int ELEMENTS, int BYTES, class T>
 FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int rows, int elements,
@@ -21,10 +14,10 @@ FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int ro
       constexpr int APART = THREADS / ACROSS;
       const int row = thread / ACROSS, element = thread % ACROSS * EACH;
       const T *source = from + row * step + element;
-      unsigned char *place = to + row * Row<ELEMENTS>::BYTES + element * 2;
+      unsigned char *place = to + row * Line<ELEMENTS>::BYTES + element * 2;
 #pragma unroll
       for (int i = 0; i < ROWS; i += APART, source += APART * step)
-        cp_async<BYTES>(place + i * Row<ELEMENTS>::BYTES, source);
+        cp_async<BYTES>(place + i * Line<ELEMENTS>::BYTES, source);
       return;
     }
   }
@@ -34,11 +27,8 @@ FG_DEVICE void copy_positions(unsigned char *to, const T *from, i64 step, int ro
     const int row = piece / ACROSS, element = piece % ACROSS * EACH;
     const bool inside = row < rows && element < elements;
     const T *source = inside ? from + row * step + element : from;
-    unsigned char *place = to + row * Row<ELEMENTS>::BYTES + element * 2;
-    if constexpr (BYTES >= 4)
-      cp_async<BYTES>(place, source, inside ? BYTES : 0);
-    else
-      *(T *)place = inside ? *source : T{0};
+    unsigned char *place = to + row * Line<ELEMENTS>::BYTES + element * 2;
+    copy_piece<BYTES>(place, source, inside);
   }
 }
 
@@ -67,11 +57,11 @@ struct Flash {
 #pragma unroll
       for (int i = 0; i < TILES; i++)
         ldmatrix<4>(left[i],
-                    tile_q + (i * 16 + lane % 16) * Row<D>::BYTES + d * 2 + lane / 16 * 16);
+                    tile_q + (i * 16 + lane % 16) * Line<D>::BYTES + d * 2 + lane / 16 * 16);
 #pragma unroll
       for (int j = 0; j < KEYS; j += 16) {
         u32 right[4];
-        ldmatrix<4>(right, tile_k + (j + lane % 8 + lane / 16 * 8) * Row<D>::BYTES + d * 2 +
+        ldmatrix<4>(right, tile_k + (j + lane % 8 + lane / 16 * 8) * Line<D>::BYTES + d * 2 +
                                lane / 8 % 2 * 16);
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
@@ -105,7 +95,8 @@ struct Flash {
 #pragma unroll
       for (int d = 0; d < V; d += 16) {
         u32 right[4];
-        ldmatrix<4, true>(right, tile_v + (j + lane % 16) * Row<V>::BYTES + d * 2 + lane / 16 * 16);
+        ldmatrix<4, true>(right,
+                          tile_v + (j + lane % 16) * Line<V>::BYTES + d * 2 + lane / 16 * 16);
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
           mma_16816<T>(sums[i][d / 8], left[i], {right[0], right[1]});
@@ -129,11 +120,8 @@ FG_DEVICE void copy_queries(unsigned char *to, const T *q, const Attention &a, c
     const int row = row0 + piece / ACROSS, element = piece % ACROSS * EACH;
     const bool inside = row < rows && element < a.length;
     const T *source = inside ? q + position_of(a, a.q, p, row) + element : q;
-    unsigned char *place = to + piece / ACROSS * Row<D>::BYTES + element * 2;
-    if constexpr (BYTES >= 4)
-      cp_async<BYTES>(place, source, inside ? BYTES : 0);
-    else
-      *(T *)place = inside ? *source : T{0};
+    unsigned char *place = to + piece / ACROSS * Line<D>::BYTES + element * 2;
+    copy_piece<BYTES>(place, source, inside);
   }
 }
 
@@ -145,9 +133,9 @@ __global__ void __launch_bounds__(WARPS * 32)
     attention_mma(T *o, const T *q, const T *k, const T *v, const void *mask, f32 *partial,
                   i32 batches, Attention a) {
   constexpr int THREADS = WARPS * 32, ROWS = WARPS * TILES * 16;
-  constexpr int K_TILE = KEYS * Row<D>::BYTES, V_TILE = KEYS * Row<V>::BYTES;
+  constexpr int K_TILE = KEYS * Line<D>::BYTES, V_TILE = KEYS * Line<V>::BYTES;
   FG_DYNAMIC_SHARED(shared);
-  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * Row<D>::BYTES;
+  unsigned char *tile_q = shared, *tiles_k = tile_q + ROWS * Line<D>::BYTES;
   unsigned char *tiles_v = tiles_k + SLOTS * K_TILE;
   (void)partial, (void)batches;
 
@@ -192,7 +180,7 @@ __global__ void __launch_bounds__(WARPS * 32)
       if constexpr (SLOTS > 1) copy_v(key + KEYS);
       return (const unsigned char *)(tiles_v + key / KEYS % SLOTS * V_TILE);
     };
-    const unsigned char *own_q = tile_q + warp * TILES * 16 * Row<D>::BYTES;
+    const unsigned char *own_q = tile_q + warp * TILES * 16 * Line<D>::BYTES;
     const unsigned char *tile_k = tiles_k + key / KEYS % SLOTS * K_TILE;
     if (decltype(flash)::Own::PLAIN && key >= whole.begin && key + KEYS <= whole.end)
       flash.template attend<true>(a, own_q, tile_k, mask, key, values);

@@ -405,6 +405,15 @@ FG_DEVICE void cp_async(void *shared, const void *global, int valid = BYTES) {
                  : "memory");
 #endif
 }
+// A piece of BYTES, or zeros. No asynchronous copy is smaller than 4; the barrier that others need
+// orders those, too.
+template <int BYTES, class T>
+FG_DEVICE void copy_piece(unsigned char *to, const T *from, bool inside) {
+  if constexpr (BYTES >= 4)
+    cp_async<BYTES>(to, from, inside ? BYTES : 0);
+  else
+    *(T *)to = inside ? *from : T{0};
+}
 FG_DEVICE void cp_async_commit() {
 #ifdef FG_HOST
   cuda_host::cuda_host_copy_commit();

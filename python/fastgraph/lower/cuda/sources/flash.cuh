@@ -9,6 +9,13 @@ FG_DEVICE u32 pack(f32 low, f32 high) {
     return pack_bf16(low, high);
 }
 
+// A row in shared memory is 16 bytes longer than it has to be: pieces of eight successive rows lie in
+// different banks.
+template <int ELEMENTS>
+struct Line {
+  static constexpr int BYTES = ELEMENTS * 2 + 16;
+};
+
 // Two rows of a warp's 16, eight apart, as a lane has them; three lanes beside it have the others'
 // keys of the same rows.
 template <class T, int KEYS, int MASK, bool CAP>

@@ -27,12 +27,7 @@ FG_DEVICE void copy_tile(unsigned char *to, const T *from, i64 step, int rows, i
     const bool inside = row < rows && column < columns;
     const T *source = inside ? from + row * step + column : from;
     unsigned char *place = to + swizzled<CHUNKS>(row, column / 8) + column % 8 * 2;
-    if constexpr (BYTES >= 4) {
-      cp_async<BYTES>(place, source, inside ? BYTES : 0);
-    } else {
-      // No asynchronous copy is that small. The barrier that others need orders this, too.
-      *(T *)place = inside ? *source : T{0};
-    }
+    copy_piece<BYTES>(place, source, inside);
   }
 }
 
