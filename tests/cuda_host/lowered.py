@@ -67,12 +67,18 @@ class Case:
 
     @staticmethod
     def of(name: str, graph: Graph, target: Target) -> Case:
-        """A case of a graph, whose inputs and parameters begin with the same numbers."""
-        arrays = tuple(
-            np.random.default_rng(1).normal(size=v.shape).astype(v.dtype)
-            for v in (*graph.inputs, *graph.params)
-        )
-        return Case(name, graph, arrays, target)
+        """A case of a graph, whose inputs and parameters are of numbers like any.
+
+        Matrices of parameters neither blow up nor wear down what they multiply.
+        """
+        random = np.random.default_rng(1)
+        arrays = [random.normal(size=v.shape) for v in (*graph.inputs, *graph.params)]
+        for array in arrays[len(graph.inputs) :]:
+            if array.ndim > 1:
+                array /= np.sqrt(max(array.shape))
+        leaves = (*graph.inputs, *graph.params)
+        typed = [array.astype(v.dtype) for array, v in zip(arrays, leaves, strict=True)]
+        return Case(name, graph, tuple(typed), target)
 
     def __post_init__(self) -> None:
         if isinstance(self.build, Graph):

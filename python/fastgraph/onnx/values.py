@@ -23,7 +23,7 @@ __all__ = ["known_values"]
 def known_values(
     inputs: Sequence[ValueInfoProto], values: Mapping[str, npt.ArrayLike] | None
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Copies of what `values` gives, as arrays of the declared dtypes.
+    """What `values` gives, as arrays of the declared dtypes; the graph copies what it keeps.
 
     Raises
     ------
@@ -59,4 +59,4 @@ def _array(
             f"array.astype({dtype.name!r})"
         )
     check_rank(f"{what} has shape", declared_dims(info), array.shape)
-    return np.array(array)
+    return array

@@ -217,6 +217,18 @@ def test_inputs_and_outputs_of_many_bytes():
         assert end.tolist() == one[4, -5:].tolist()
 
 
+def test_inputs_that_are_long_are_moved_by_more_blocks(ctx):
+    """Short ones leave room for other runs' kernels while they wait for the bus."""
+    blocks = []
+    for mib in (8, 9):
+        g = fg.Graph("long")
+        g.output(ops.max(g.input("x", (mib << 20,), "uint8")), "y")
+        nodes = fg.Session("cuda").compile(g)._runner.owner.record.nodes
+        blocks.append(next(node.call.grid[0] for node in nodes if node.label == "copy"))
+    count = ctx.attributes["multiprocessor_count"]
+    assert blocks == [count, 4 * count]
+
+
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_outputs_at_any_address(ctx, shift):
     graph = fg.Graph("long")
