@@ -530,3 +530,16 @@ def test_check_true_and_memory_that_build_makes(ctx):
     for _ in range(3):
         fg.DeviceGraph.create(ctx, build, cache=cache, check=True).replay()
     assert (out.numpy() == 1).all()
+
+
+def test_a_graph_that_is_cached_again_is_the_one_used_last(ctx):
+    cache, x = fg.DeviceGraphCache(max_graphs=2), ctx.create_buffer(N)
+
+    def build(b):
+        b.add_memset(x, 1.0)
+
+    keys = [cache.make_key(build, key=i, context=ctx) for i in range(3)]
+    graphs = [fg.DeviceGraph.create(ctx, build) for _ in keys]
+    for i in (0, 1, 0, 2):
+        cache.cache(keys[i], graphs[i])
+    assert [cache.lookup(key) is not None for key in keys] == [True, False, True]

@@ -62,3 +62,16 @@ def test_what_is_equal_and_not_the_same():
         assert result.dtype == one.dtype
         np.testing.assert_array_equal(result, one)
         np.testing.assert_array_equal(np.signbit(result), np.signbit(one))
+
+
+def test_one_that_reads_a_value_twice_is_by_itself():
+    plain, graph = fg.Graph(), fg.Graph()
+    plain.output(ops.exp(plain.input("a", (4,)) - plain.input("b", (4,))), "y")
+    (like,) = optimise(plain).run_nodes
+    a, b, c = (graph.input(name, (4,)) for name in "abc")
+    for number, inputs in enumerate(((a, a), (b, c), (c, a))):
+        graph.output(graph.add_node("region", inputs, like.attrs).outputs[0], f"y{number}")
+    x, y, z = np.float32([1, 2, 3, 4]), np.float32([0, 5, 1, 1]), np.float32([2, 2, 2, 3])
+    found = fg.Session("cpu").compile(graph).run({"a": x, "b": y, "c": z})
+    for result, one in zip(found, (x - x, y - z, z - x), strict=True):
+        np.testing.assert_allclose(result, np.exp(one), rtol=1e-5)

@@ -324,3 +324,9 @@ def test_initialisers_of_every_kind_are_parameters(kind: str) -> None:
     assert (y.dtype, y.tolist()) == (np.dtype(kind), [[4, 6]])
     compiled.set_param("w", np.eye(2).astype(kind))
     assert compiled.run({"x": np.ones((1, 2), kind)})[0].tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("k", [-(2**63), -3, 3, 2**63 - 1])
+def test_a_diagonal_beyond_the_corners_is_all_zeros(k: int) -> None:
+    built = model([node("EyeLike", "x", "y", k=k)], {"x": (2, 3)})
+    assert not evaluated(built, x=np.ones((2, 3), "f4"))["y"].any()

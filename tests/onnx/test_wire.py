@@ -157,3 +157,36 @@ def test_small_ones_are_not_looked_at() -> None:
     data = built().SerializeToString()
     assert WEIGHTS["b"].nbytes < LEAST_BYTES
     assert 1 not in without_large(data)[1]
+
+
+def test_what_lies_behind_the_data_is_kept() -> None:
+    """Fields of a message may come in any order: here the name of a tensor is its last one."""
+    proto = built()
+    tensor = proto.graph.initializer[0]
+    before = TensorProto(dims=tensor.dims, data_type=tensor.data_type).SerializeToString()
+    raw = TensorProto(raw_data=tensor.raw_data).SerializeToString()
+    name = TensorProto(name=tensor.name).SerializeToString()
+    del proto.graph.initializer[0]
+    graph = _field(5, before + raw + name) + proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    data = proto.SerializeToString() + _field(7, graph)
+    shorter, large = without_large(data)
+    assert sorted(large) == [0, 2]
+    assert onnx.ModelProto.FromString(shorter).graph.initializer[0].name == "w"
+    loaded = {value.name: value.node.attrs["initial"] for value in fg.onnx.load(data).params}
+    np.testing.assert_array_equal(loaded["w"], WEIGHTS["w"])
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of bytes, as protobuf writes it."""
+    length, written = len(value), bytearray([number << 3 | 2])
+    while length > 127:
+        written.append(length & 127 | 128)
+        length >>= 7
+    return bytes(written) + bytes([length]) + value
+
+
+def test_a_field_that_ends_beyond_the_file_is_left_to_protobuf() -> None:
+    data = built().SerializeToString()
+    for missing in (1, LEAST_BYTES):
+        assert without_large(data[:-missing]) == (data[:-missing], {})

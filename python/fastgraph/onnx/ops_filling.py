@@ -85,8 +85,7 @@ def eye_like(node: OnnxNode, x: Operand) -> Operand:
         raise NodeError(f"takes a matrix, found shape {x.shape}")
     check_table(x.shape, FLOAT64, "eye_like")
     rows, columns = x.shape
-    # Beyond the corners all diagonals are alike, and their numbers stay small.
-    ones: Array = np.eye(rows, columns, min(max(node.get_int("k", 0), -rows), columns))
+    ones: Array = np.eye(rows, columns, node.get_int("k", 0))
     if node.has("dtype"):
         return node.convert(ones, node.get_int("dtype"))
     return ones.astype(x.dtype)
