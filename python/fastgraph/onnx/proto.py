@@ -190,7 +190,7 @@ class Signature:
     outputs: tuple[int, int]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def signature_of(op_type: str, opset: int) -> Signature | None:
     """The definition of a default-domain operator at `opset`, or None where there is none."""
     try:

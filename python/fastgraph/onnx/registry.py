@@ -229,7 +229,7 @@ def onnx_op(
     return register
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)  # files may name anything
 def find_rule(op_type: str, opset: int) -> Rule | None:
     """The rule of this operator at this opset, or at the oldest that is known."""
     opset = max(opset, OLDEST_OPSET)
